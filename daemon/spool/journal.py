@@ -1,0 +1,56 @@
+"""The journal: one line for every transition, append-only.
+
+It explains; it decides nothing. A line that a crash swallowed is written
+again as ``"by": "recovered"`` when the transition is found without it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from daemon.durable import Files
+
+#: How far back a recovery looks for a line (bytes). A crash loses at most the last few.
+TAIL = 1 << 20
+
+
+def tail_rows(path: Path, size: int = TAIL) -> Iterator[dict[str, Any]]:
+    """Objects of the last `size` bytes, oldest first; lines that are none are skipped."""
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - size))
+            if end > size:
+                file.readline()
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            yield row
+
+
+def encode_row(row: Mapping[str, Any]) -> bytes:
+    # Lone surrogates (odd file names) have no UTF-8 form.
+    return json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+
+
+class Journal:
+    def __init__(self, path: Path, files: Files) -> None:
+        self.path = path
+        self._files = files
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self._files.append(self.path, encode_row(row))
+
+    def has(self, session: str, to: str) -> bool:
+        """Whether the transition of this session into `to` is written (within the tail)."""
+        return any(row.get("session") == session and row.get("to") == to for row in tail_rows(self.path))

@@ -1,0 +1,251 @@
+"""The session directories: who claimed what, and how each claim ended.
+
+Invariants kept here:
+
+* ``claim.json`` is durable before anything is started for it;
+* a session with ``settle.json`` is over for ever, a session with ``settled`` needs no look again;
+* the current session of an item is its newest one without ``settle.json``;
+* session ids are never reused: item id, attempt, 12 random hex digits.
+
+The Markdown file is a person's to edit, so nothing here is ever read from it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from daemon.durable import Files
+from daemon.spool.states import State
+
+_SESSION_ID = re.compile(r"(?P<item>[a-z0-9-]{1,60})-(?P<attempt>[0-9]+)-(?P<hex>[0-9a-f]{12})")
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A session's name, taken apart."""
+
+    item: str
+    attempt: int
+    hex: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.item}-{self.attempt}-{self.hex}"
+
+
+def parse(session_id: str) -> Ref | None:
+    match = _SESSION_ID.fullmatch(session_id)
+    return Ref(match["item"], int(match["attempt"]), match["hex"]) if match else None
+
+
+def make(item: str, attempt: int) -> Ref:
+    return Ref(item, attempt, secrets.token_hex(6))
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """``claim.json``: the item is ours.
+
+    round: the attempt at which this stay in ``active/`` began; how many
+        attempts are allowed is counted from there.
+    extra: what the owner of the spool adds (for tracks: the route).
+    """
+
+    session: str
+    item: str
+    name: str
+    attempt: int
+    round: int
+    claimed_at: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """``settle.json``: the intent. Written before the file moves, rolled forward after a crash.
+
+    destination: a settled folder, ``queued`` (requeued), or ``stays`` (another session follows).
+    """
+
+    session: str
+    item: str
+    termination: str
+    destination: State | str
+    at: str
+    why: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+STAYS = "stays"
+
+
+def encode(record: Mapping[str, Any]) -> bytes:
+    return (json.dumps({"v": 1, **record}, ensure_ascii=False, sort_keys=True) + "\n").encode()
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """An object of a file that may be missing or torn (then None)."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+class Sessions:
+    """All sessions of one spool, by item. The daemon is the only one who makes them."""
+
+    def __init__(self, root: Path, files: Files) -> None:
+        self.root = root
+        self._files = files
+        self._all: dict[str, list[Ref]] = {}
+        self._claims: dict[str, Claim] = {}
+        self._settlements: dict[str, Settlement] = {}
+        self._open: dict[str, Ref] = {}
+
+    def path(self, session: str) -> Path:
+        return self.root / session
+
+    def load(self, *, clear: bool = True) -> None:
+        """Read what is on disk. Settled sessions cost one look each, and only here. `clear`: tidy up after a crash."""
+        self._all.clear()
+        self._open.clear()
+        for entry in os.scandir(self.root):
+            ref = parse(entry.name)
+            if ref is None or not entry.is_dir(follow_symlinks=False):
+                continue
+            path = self.root / entry.name
+            if not (path / "claim.json").exists():
+                if clear:
+                    self._clear_unclaimed(path)
+                continue
+            self._all.setdefault(ref.item, []).append(ref)
+            if not (path / "settled").exists():
+                self._open[ref.id] = ref
+        for refs in self._all.values():
+            refs.sort(key=lambda ref: ref.attempt)
+
+    def _clear_unclaimed(self, path: Path) -> None:
+        """A crash between making the directory and the claim left it; the file itself lies in active/."""
+        for name in os.listdir(path):
+            if name == "spec.md" or (name.startswith(".") and name.endswith(".tmp")):
+                self._files.unlink(path / name)
+        if not os.listdir(path):
+            os.rmdir(path)
+
+    def open(self) -> list[Ref]:
+        """Sessions without the ``settled`` marker, in no order."""
+        return list(self._open.values())
+
+    def of(self, item: str) -> list[Ref]:
+        return self._all.get(item, [])
+
+    def items(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def current(self, item: str) -> Ref | None:
+        newest = next(reversed(self.of(item)), None)
+        if newest is None or newest.id not in self._open or self.settlement(newest.id) is not None:
+            return None
+        return newest
+
+    def newest(self, item: str) -> Ref | None:
+        return next(reversed(self.of(item)), None)
+
+    def claim(self, session: str) -> Claim | None:
+        if session not in self._claims:
+            raw = read_json(self.path(session) / "claim.json")
+            if raw is None:
+                return None
+            try:
+                self._claims[session] = Claim(
+                    session=str(raw["session"]),
+                    item=str(raw["item"]),
+                    name=str(raw["name"]),
+                    attempt=int(raw["attempt"]),
+                    round=int(raw["round"]),
+                    claimed_at=str(raw["claimed_at"]),
+                    extra=dict(raw.get("extra", {})),
+                )
+            except (KeyError, TypeError, ValueError):
+                return None
+        return self._claims[session]
+
+    def settlement(self, session: str) -> Settlement | None:
+        if session not in self._settlements:
+            raw = read_json(self.path(session) / "settle.json")
+            if raw is None:
+                return None
+            self._settlements[session] = Settlement(
+                session=str(raw.get("session", session)),
+                item=str(raw.get("item", "")),
+                termination=str(raw.get("termination", "lost")),
+                destination=str(raw.get("destination", "failed")),
+                at=str(raw.get("at", "")),
+                why=str(raw.get("why", "")),
+                extra=dict(raw.get("extra", {})),
+            )
+        return self._settlements[session]
+
+    def place(self, session: str) -> tuple[str, str] | None:
+        """(state, file name) where a settled session's file was put; None when it is not settled."""
+        raw = read_json(self.path(session) / "settled")
+        return (str(raw.get("state", "")), str(raw.get("name", ""))) if raw else None
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def begin(self, claim: Claim, spec: bytes) -> None:
+        """Make the session directory; afterwards the claim is durable."""
+        path = self.path(claim.session)
+        self._files.make_dir(path)
+        self._files.sync_dir(self.root)
+        self._files.publish(path / "spec.md", spec)
+        self._files.publish(
+            path / "claim.json",
+            encode(
+                {
+                    "session": claim.session,
+                    "item": claim.item,
+                    "name": claim.name,
+                    "attempt": claim.attempt,
+                    "round": claim.round,
+                    "claimed_at": claim.claimed_at,
+                    "extra": dict(claim.extra),
+                }
+            ),
+        )
+        ref = parse(claim.session)
+        assert ref is not None
+        self._claims[claim.session] = claim
+        self._all.setdefault(claim.item, []).append(ref)
+        self._open[claim.session] = ref
+
+    def intend(self, settlement: Settlement) -> None:
+        """Write ``settle.json``. The session is over from here on, whatever happens next."""
+        self._files.publish(
+            self.path(settlement.session) / "settle.json",
+            encode(
+                {
+                    "session": settlement.session,
+                    "item": settlement.item,
+                    "termination": settlement.termination,
+                    "destination": settlement.destination,
+                    "at": settlement.at,
+                    "why": settlement.why,
+                    "extra": dict(settlement.extra),
+                }
+            ),
+        )
+        self._settlements[settlement.session] = settlement
+
+    def close(self, session: str, state: str, name: str, at: str) -> None:
+        """Write the ``settled`` marker: nothing is left to do for it."""
+        self._files.publish(self.path(session) / "settled", encode({"state": state, "name": name, "at": at}))
+        self._open.pop(session, None)

@@ -1,0 +1,240 @@
+"""What lies in the four folders, and the moves between them.
+
+Invariants kept here:
+
+* the daemon never writes into ``queued/``: it renames out of it, and back untouched;
+* a move is one rename that never overwrites, followed by an fsync of both directories;
+* a settled name that is taken becomes ``name~2.md``;
+* a scan reads no file and looks only at what may have changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from daemon.durable import Files
+from daemon.errors import IllegalTransition
+from daemon.spool.states import ACTIVE, FAILED, QUEUED, SETTLED, STATES, TRANSITIONS, State
+
+#: A directory whose mtime is younger than this (s) may change again without a new mtime.
+RACY = 2.0
+
+_LITTER = re.compile(
+    r"""\..* | .*~ | \#.*\# | 4913 | .*\.(tmp|part|crdownload|swp|swx) | .*\.sync-conflict-.*""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file of a folder as the last look saw it (lstat; never opened)."""
+
+    state: State
+    name: str
+    inode: int
+    ctime_ns: int
+    mtime: float
+    size: int
+    uid: int
+    links: int
+    kind: str  # "file", or what it is instead: "symlink", "directory", "fifo", "device"
+
+    @property
+    def signature(self) -> tuple[int, int, int]:
+        """Unchanged as long as this is: a write, a rename and a chmod change the ctime."""
+        return (self.inode, self.ctime_ns, self.size)
+
+
+def is_litter(name: str) -> bool:
+    """Names that editors and sync programs leave beside real files, and whatever is not ``*.md``."""
+    return not name.endswith(".md") or _LITTER.fullmatch(name) is not None
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISLNK(mode):
+        return "symlink"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    if stat.S_ISFIFO(mode):
+        return "fifo"
+    return "device"
+
+
+def numbered(name: str, number: int) -> str:
+    """``a.md`` -> ``a~2.md``."""
+    return name if number < 2 else f"{name[: -len('.md')]}~{number}.md"
+
+
+@dataclass(slots=True)
+class _Folder:
+    entries: dict[str, Entry] = field(default_factory=dict)
+    others: frozenset[str] = frozenset()
+    mtime_ns: int = -1
+    settled_names: frozenset[str] = frozenset()
+
+
+class Store:
+    """Generic over any root with the four folders: tracks and packets use it."""
+
+    def __init__(self, root: Path, files: Files) -> None:
+        self.root = root
+        self.files = files
+        self._folders: dict[State, _Folder] = {state: _Folder() for state in STATES}
+
+    def folder(self, state: State) -> Path:
+        return self.root / state
+
+    def path(self, state: State, name: str) -> Path:
+        return self.root / state / name
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def scan(self, wall: float) -> None:
+        """Look at everything that may have changed: the open folders file by file, the settled ones by name."""
+        for state in (QUEUED, ACTIVE):
+            folder = self._folders[state]
+            entries, others = {}, []
+            with os.scandir(self.folder(state)) as listing:
+                for item in listing:
+                    if is_litter(item.name):
+                        others.append(item.name)
+                        continue
+                    entry = self._stat(state, item.name)
+                    if entry is not None:
+                        entries[item.name] = entry
+            folder.entries, folder.others = entries, frozenset(others)
+        for state in SETTLED:
+            folder = self._folders[state]
+            seen = os.stat(self.folder(state)).st_mtime_ns
+            if seen != folder.mtime_ns:
+                folder.settled_names = frozenset(os.listdir(self.folder(state)))
+                # Two changes within one clock tick of the file system share an mtime.
+                folder.mtime_ns = seen if wall - seen / 1e9 > RACY else -1
+
+    def look(self, paths: Iterable[Path]) -> None:
+        """Look again at these paths only."""
+        for path in paths:
+            state = path.parent.name
+            if path.parent.parent != self.root or state not in STATES:
+                continue
+            folder = self._folders[state]
+            if state in SETTLED:
+                folder.mtime_ns = -1
+                present = os.path.lexists(path)
+                names = set(folder.settled_names)
+                (names.add if present else names.discard)(path.name)
+                folder.settled_names = frozenset(names)
+            elif is_litter(path.name):
+                present = os.path.lexists(path)
+                folder.others = folder.others | {path.name} if present else folder.others - {path.name}
+            else:
+                entry = self._stat(state, path.name)
+                if entry is None:
+                    folder.entries.pop(path.name, None)
+                else:
+                    folder.entries[path.name] = entry
+
+    def differs(self, path: Path) -> bool:
+        """Whether what lies at this path is not what the last look saw (so an event about it is news)."""
+        state = path.parent.name
+        if path.parent.parent != self.root or state not in STATES:
+            return False
+        folder = self._folders[state]
+        if state in SETTLED:
+            return os.path.lexists(path) != (path.name in folder.settled_names)
+        if is_litter(path.name):
+            return os.path.lexists(path) != (path.name in folder.others)
+        return self._stat(state, path.name) != folder.entries.get(path.name)
+
+    def entries(self, state: State) -> dict[str, Entry]:
+        """Open folders only: name -> entry."""
+        return self._folders[state].entries
+
+    def names(self, state: State) -> frozenset[str]:
+        folder = self._folders[state]
+        return folder.settled_names if state in SETTLED else frozenset(folder.entries)
+
+    def others(self, state: State) -> frozenset[str]:
+        """Names in an open folder that are not items (editors' lock files among them)."""
+        return self._folders[state].others
+
+    def _stat(self, state: State, name: str) -> Entry | None:
+        try:
+            found = os.lstat(self.path(state, name))
+        except FileNotFoundError:
+            return None
+        return Entry(
+            state=state,
+            name=name,
+            inode=found.st_ino,
+            ctime_ns=found.st_ctime_ns,
+            mtime=found.st_mtime,
+            size=found.st_size,
+            uid=found.st_uid,
+            links=found.st_nlink,
+            kind=_kind(found.st_mode),
+        )
+
+    # -- moving --------------------------------------------------------------------------------
+
+    def move(self, name: str, old: State, new: State, *, to: str | None = None) -> str:
+        """The one rename that is a transition; returns the name it got there.
+
+        A name that is taken gets a number (except with `to`, which must be
+        free). Raises FileExistsError, FileNotFoundError, OSError.
+        """
+        if (old, new) not in TRANSITIONS:
+            raise IllegalTransition(f"{old} -> {new} is no transition")
+        number = 1
+        while True:
+            target = to or numbered(name, number)
+            try:
+                self.files.move(self.path(old, name), self.path(new, target))
+            except FileExistsError:
+                if to is not None or number > 9999:
+                    raise
+                number += 1
+                continue
+            break
+        self.files.sync_dir(self.folder(old))
+        self.files.sync_dir(self.folder(new))
+        self.look([self.path(old, name), self.path(new, target)])
+        return target
+
+    def free_name(self, state: State, name: str) -> str:
+        number = 1
+        while os.path.lexists(self.path(state, numbered(name, number))):
+            number += 1
+        return numbered(name, number)
+
+    def refuse(self, name: str, why: str, state: State = QUEUED) -> str:
+        """queued (or dropped into active) -> failed with the reason beside it; the file's bytes stay as they are.
+
+        The reason is written first: a crash in between leaves a reason
+        without a file (removed by `clear_reasons`), never a file without one.
+        """
+        target = self.free_name(FAILED, name)
+        self.files.publish(self.path(FAILED, f"{target}.why.txt"), why.encode("utf-8", "replace"))
+        return self.move(name, state, FAILED, to=target)
+
+    def clear_reasons(self) -> None:
+        """Remove reasons whose file a person has moved or deleted."""
+        names = self.names(FAILED)
+        for name in names:
+            if name.endswith(".md.why.txt") and name[: -len(".why.txt")] not in names:
+                path = self.path(FAILED, name)
+                self.files.unlink(path)
+                self.look([path])
+
+    def clear_temps(self, wall: float, age: float = 600.0) -> None:
+        """Remove temps that a crash left; a `drop` at work keeps its own for ten minutes."""
+        for item in os.scandir(self.root / ".tmp"):
+            if wall - item.stat(follow_symlinks=False).st_ctime > age and item.is_file(follow_symlinks=False):
+                self.files.unlink(self.root / ".tmp" / item.name)
