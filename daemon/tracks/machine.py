@@ -1,0 +1,347 @@
+"""The machine: what was observed in, what is to be done out.
+
+    queued file       -> Wait | Refuse | Claim            (a slot, quiet, predecessors, a harness)
+    claimed           -> Start                            (again after a crash: the start gate lets one through)
+    running           -> Wait | Stop
+    outcome unknown   -> Reap, then Conclude as ``lost``
+    ended             -> Conclude (collect, checks) -> Settle: done | failed | stays
+    intent on disk    -> RollForward                      (stays: begins the next session of the track)
+
+Pure: no clock, no files. The first tick after a crash asks the same
+questions of the same files; there is no second path for recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from daemon.spool.states import State
+from daemon.tracks.actions import (
+    Action,
+    Claim,
+    Conclude,
+    Destination,
+    Reap,
+    Refuse,
+    RollForward,
+    Settle,
+    Start,
+    Stop,
+    Wait,
+)
+
+#: Seconds a runner has to end its tree before it is ended from outside.
+STOP_GRACE = 30.0
+#: How often a window is opened for a session whose runner never reaches the start gate.
+START_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """slots: sessions at once. attempts: sessions of one stay in active/ before checks that fail are final."""
+
+    slots: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with the file; it is refused at `refuse_at` (monotonic s) unless it changes before."""
+
+    text: str
+    refuse_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why the file is left alone for now."""
+
+    why: str
+    until: float | None = None
+    unblock: str = ""
+    needs_you: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file that no session works on: in queued/, or dropped into active/.
+
+    holds: every reason not to take it, most telling first; empty: it may be taken.
+    """
+
+    name: str
+    state: State
+    arrival: int
+    priority: int = 0
+    fault: Fault | None = None
+    holds: tuple[Hold, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What is known of a session in every phase."""
+
+    track: str
+    session: str
+    name: str
+    number: int
+    round: int
+    harness: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """An action for this session failed; it is tried again at `until` (monotonic s)."""
+
+    until: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unstarted:
+    """Claimed; nothing has passed the start gate."""
+
+    attempt: Attempt
+    busy: bool = False
+    tries: int = 0
+    retry_at: float = 0.0
+    failed: str = ""
+    stop: str | None = None
+    pause: Pause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A runner holds its lock. stopped_at: when it was told to end (monotonic s)."""
+
+    attempt: Attempt
+    note: str = ""
+    stop: str | None = None
+    stopped_at: float | None = None
+    forced: bool = False
+    pause: Pause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """It started, nobody holds the lock, and no end is recorded. reaped: its tree has been ended."""
+
+    attempt: Attempt
+    why: str
+    reaped: bool = False
+    pause: Pause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One line of the contract as it was judged. passed None: prose, for a person or a review to judge."""
+
+    text: str
+    passed: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What an ended session amounts to.
+
+    kind, code: the session's own account (``clean``: ended by itself without an error).
+    produced: there is a diff or an answer.
+    feedback: another attempt that sees the failed checks could end differently.
+    """
+
+    kind: str
+    code: str = ""
+    checks: tuple[CheckResult, ...] = ()
+    produced: bool = True
+    feedback: bool = True
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """It has ended. conclusion: None until it has been collected and verified."""
+
+    attempt: Attempt
+    busy: bool = False
+    conclusion: Conclusion | None = None
+    stop: str | None = None
+    pause: Pause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """``settle.json`` is there and ``settled`` is not: carry it out, from wherever a crash left it."""
+
+    attempt: Attempt
+    pause: Pause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Deciding about it failed: a bug. It is left alone until its file changes or the daemon starts anew."""
+
+    subject: str
+    traceback: str
+    slot: bool = False
+
+
+Session = Unstarted | Live | Unknown | Over | Settling
+Observed = Candidate | Session | Parked
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One look at everything. claiming: False while draining or degraded; `closed` says why."""
+
+    observed: tuple[Observed, ...]
+    claiming: bool = True
+    closed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    termination: str
+    destination: Destination
+    why: str = ""
+
+
+def decide(world: World, limits: Limits, now: float) -> list[Action]:
+    """Every action that is due. `now` is monotonic seconds."""
+    actions: list[Action] = []
+    candidates: list[Candidate] = []
+    used = 0
+    for observed in world.observed:
+        match observed:
+            case Candidate():
+                candidates.append(observed)
+            case Parked(subject, traceback, slot):
+                used += slot
+                last = traceback.strip().splitlines()[-1] if traceback.strip() else "unknown"
+                actions.append(
+                    Wait(subject, f"parked: a fault in megaHarness itself ({last})", None, "see `mh log`", True)
+                )
+            case _:
+                used += 1
+                actions.append(_session(observed, limits, now))
+    actions += _admit(candidates, world, limits.slots - used, now)
+    return actions
+
+
+def _admit(candidates: Iterable[Candidate], world: World, free: int, now: float) -> list[Action]:
+    actions: list[Action] = []
+    for candidate in sorted(candidates, key=lambda c: (-c.priority, c.arrival)):
+        match candidate:
+            case Candidate(fault=Fault(text, refuse_at)) if now >= refuse_at and world.claiming:
+                actions.append(Refuse(candidate.name, candidate.state, text))
+            case Candidate(fault=Fault(text, refuse_at)):
+                actions.append(Wait(candidate.name, text, refuse_at, "correct the file and save it", True))
+            case Candidate(holds=(hold, *_)):
+                actions.append(Wait(candidate.name, hold.why, hold.until, hold.unblock, hold.needs_you))
+            case _ if not world.claiming:
+                actions.append(Wait(candidate.name, world.closed))
+            case _ if free <= 0:
+                actions.append(Wait(candidate.name, "waits for a free slot", None, "raise [limits] slots"))
+            case _:
+                free -= 1
+                actions.append(Claim(candidate.name, candidate.state))
+    return actions
+
+
+def _session(observed: Session, limits: Limits, now: float) -> Action:
+    if observed.pause is not None and observed.pause.until > now:
+        return Wait(observed.attempt.track, f"tried again soon: {observed.pause.why}", observed.pause.until)
+    match observed:
+        case Settling(attempt):
+            return RollForward(attempt.session)
+        case Unknown(attempt, _, reaped):
+            return Conclude(attempt.session) if reaped else Reap(attempt.session)
+        case Over(attempt, busy=True, conclusion=None, stop=str(why)):
+            return Stop(attempt.session, why)
+        case Over(attempt, busy, None):
+            return Wait(attempt.track, "its checks are running") if busy else Conclude(attempt.session)
+        case Over(attempt, _, Conclusion() as conclusion):
+            verdict = judge(conclusion, attempt.number - attempt.round + 1, limits.attempts)
+            return Settle(attempt.session, verdict.termination, verdict.destination, verdict.why)
+        case Unstarted(attempt, busy=True):
+            return Wait(attempt.track, "is being started")
+        case Unstarted(attempt, stop=str(why)):
+            return Stop(attempt.session, why)
+        case Unstarted(attempt, failed=str(failed)) if failed:
+            return Stop(attempt.session, failed)
+        case Unstarted(attempt, tries=tries) if tries >= START_TRIES:
+            return Stop(attempt.session, f"setup/runner: its runner did not start in {tries} tries")
+        case Unstarted(attempt, tries=tries, retry_at=retry_at) if tries and now < retry_at:
+            return Wait(attempt.track, "is being started", retry_at)
+        case Unstarted(attempt):
+            return Start(attempt.session)
+        case Live(attempt, stop=str(why), stopped_at=None):
+            return Stop(attempt.session, why)
+        case Live(attempt, stop=str(why), stopped_at=float(at), forced=False):
+            if now - at >= STOP_GRACE:
+                return Stop(attempt.session, why, force=True)
+            return Wait(attempt.track, "is being interrupted", at + STOP_GRACE)
+        case Live(attempt, note=note):
+            return Wait(attempt.track, note or "is running")
+    raise AssertionError(f"no rule for {observed!r}")
+
+
+def judge(conclusion: Conclusion, used: int, allowed: int) -> Verdict:
+    """Where an ended session's track goes. `used`: sessions of this stay in active/, this one included.
+
+    An agent's word is not evidence: only checks that the daemon ran make it
+    ``clean`` with a contract; without any, something must have come out.
+    """
+    code = f"/{conclusion.code}" if conclusion.code else ""
+    if conclusion.kind != "clean":
+        return Verdict(f"{conclusion.kind}{code}", "failed", conclusion.why)
+    judged = [check for check in conclusion.checks if check.passed is not None]
+    failed = [check for check in judged if not check.passed]
+    if failed:
+        count = f"{len(failed)} of {len(judged)} checks failed"
+        if conclusion.feedback and used < allowed:
+            return Verdict("incomplete", "stays", f"{count}; attempt {used} of {allowed}")
+        return Verdict("incomplete", "failed", count)
+    if not judged and not conclusion.produced:
+        return Verdict("no_op", "failed", "it ended with neither a change nor an answer")
+    return Verdict(f"clean{code}", "done", conclusion.why)
+
+
+def summary(checks: Iterable[CheckResult]) -> str:
+    """One phrase for views: never "verified" without a check that ran."""
+    checks = list(checks)
+    judged = [check for check in checks if check.passed is not None]
+    prose = len(checks) - len(judged)
+    parts = []
+    if judged:
+        passed = sum(1 for check in judged if check.passed)
+        parts.append(f"{passed} of {len(judged)} checks passed" if passed < len(judged) else f"verified: {passed} checks")
+    if prose:
+        parts.append(f"{prose} to judge")
+    return ", ".join(parts) or "no checks"
+
+
+__all__ = [
+    "Attempt",
+    "Candidate",
+    "CheckResult",
+    "Conclusion",
+    "Fault",
+    "Hold",
+    "Limits",
+    "Live",
+    "Observed",
+    "Over",
+    "Parked",
+    "Pause",
+    "Session",
+    "Settling",
+    "Unknown",
+    "Unstarted",
+    "Verdict",
+    "World",
+    "decide",
+    "judge",
+    "summary",
+]
+
