@@ -1,0 +1,86 @@
+"""Puts the real parts together: the one place that knows which store, terminal and harnesses are used."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from adapters import session as live
+from adapters.registry import Registry
+from adapters.terminals.tmux import Tmux, socket_path
+from daemon import log
+from daemon.config import Settings
+from daemon.durable import Files
+from daemon.kernel.evals import Evals
+from daemon.kernel.parts import Log, Parts, Pool, Threads
+from daemon.kernel.route import Router
+from daemon.kernel.scratch import Scratch
+from daemon.layout import Workspace
+from daemon.lock import Lock
+from daemon.notify import VARIABLES, Notifier
+from daemon.spool.exchange import Exchange
+from daemon.spool.journal import Journal
+from daemon.spool.sessions import Sessions
+from daemon.spool.states import STATES
+from daemon.spool.store import Store
+from daemon.spool.watcher import Watcher
+from daemon.supervisor import Supervisor
+from daemon.workspace import check_start
+
+
+def terminal(workspace: Workspace) -> Tmux:
+    """The workspace's own tmux server. Which socket it listens on is written down for views and doctor."""
+    return Tmux(socket_path(workspace.root), workspace.tmux / "tmux.conf")
+
+
+def assemble(workspace: Workspace, settings: Settings, pool: Pool, logger: Log) -> Parts:
+    files = Files()
+    harnesses = Registry(settings.tables())
+    return Parts(
+        workspace=workspace,
+        settings=settings,
+        files=files,
+        store=Store(workspace.tracks, files),
+        sessions=Sessions(workspace.sessions, files),
+        journal=Journal(workspace.journal, files),
+        evals=Evals(workspace.evals, files),
+        exchange=Exchange(workspace.displaced, files),
+        scratch=Scratch(workspace.scratch),
+        harnesses=harnesses,
+        router=Router(harnesses, settings.prefer),
+        terminal=terminal(workspace),
+        pool=pool,
+        reap=live.reap,
+        log=logger,
+        uid=os.geteuid(),
+    )
+
+
+def supervise(root: Path) -> int:
+    """Run the daemon in this process until it is told to end. Returns the exit code.
+
+    Raises StartRefused and SettingsError (78), AlreadyRunning (3).
+    """
+    os.umask(0o077)
+    workspace = Workspace(root)
+    check_start(workspace)
+    settings = Settings.load(workspace.settings)
+    lock = Lock.acquire(workspace.lock)
+    try:
+        notifier = Notifier.from_environ(os.environ)
+        for name in VARIABLES:
+            os.environ.pop(name, None)
+        log.setup(workspace.daemon_log)
+        flag = threading.Event()
+        pool = Threads(settings.limits.slots + 2, flag)
+        parts = assemble(workspace, settings, pool, log.get("daemon"))
+        (workspace.tmux / "socket").write_text(f"{socket_path(workspace.root)}\n")
+        folders = frozenset({*(workspace.tracks / state for state in STATES), workspace.requests})
+
+        def watch() -> Watcher:
+            return Watcher(workspace.tracks, folders, workspace.wake, flag)
+
+        return Supervisor(parts, flag, watch, notifier).run()
+    finally:
+        lock.release()

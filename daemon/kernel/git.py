@@ -1,0 +1,128 @@
+"""The daemon's own git calls: argv only, and nothing that a repository's configuration names is ever run.
+
+An agent can write ``.git/config`` of the repository it works in. So before
+a repository is touched its local configuration is listed (which runs
+nothing), and every key that could name a program is overridden through the
+environment (``GIT_CONFIG_COUNT``, git-config(1)): hooks, fsmonitor, pagers,
+external diffs, textconv, filters, signing, ssh commands, credential helpers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from daemon.errors import MegaharnessError
+
+#: Keys (lower case, sub-section as ``*``) whose value is a program, and what they are set to instead.
+_HARMLESS: dict[str, str] = {
+    "core.hookspath": "/dev/null",
+    "core.fsmonitor": "false",
+    "core.pager": "cat",
+    "core.editor": "true",
+    "sequence.editor": "true",
+    "core.sshcommand": "false",
+    "core.askpass": "true",
+    "core.alternaterefscommand": "",
+    "core.gitproxy": "",
+    "diff.external": "",
+    "interactive.difffilter": "",
+    "commit.gpgsign": "false",
+    "tag.gpgsign": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "credential.helper": "",
+    "uploadpack.packobjectshook": "",
+}
+_PROGRAM_KEYS = re.compile(
+    r"""filter\..*\.(clean|smudge|process|required) | diff\..*\.(command|textconv) | merge\..*\.driver
+      | credential\..*\.helper | credential\.helper | gpg\.(.*\.)?program | pager\..* | alias\..*
+      | remote\..*\.(uploadpack|receivepack|vcs|proxy) | submodule\..*\.update | trailer\..*\.(command|cmd)
+      | (difftool|mergetool|browser|man|guitool)\..*""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "XDG_CONFIG_HOME", "TMPDIR")
+
+AUTHOR = {
+    "GIT_AUTHOR_NAME": "megaHarness",
+    "GIT_AUTHOR_EMAIL": "megaharness@localhost",
+    "GIT_COMMITTER_NAME": "megaHarness",
+    "GIT_COMMITTER_EMAIL": "megaharness@localhost",
+}
+
+
+class GitError(MegaharnessError):
+    """git refused; has its words."""
+
+
+def _environment(overrides: Mapping[str, str]) -> dict[str, str]:
+    env = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    env |= AUTHOR
+    env |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_PAGER": "cat", "GIT_EDITOR": "true"}
+    env["GIT_CONFIG_COUNT"] = str(len(overrides))
+    for number, (key, value) in enumerate(overrides.items()):
+        env[f"GIT_CONFIG_KEY_{number}"] = key
+        env[f"GIT_CONFIG_VALUE_{number}"] = value
+    return env
+
+
+def _run(args: Sequence[str], cwd: Path, env: Mapping[str, str], stdin: bytes | None, timeout: float) -> bytes:
+    try:
+        done = subprocess.run(
+            ["git", *args],
+            cwd=cwd,
+            env=dict(env),
+            input=stdin if stdin is not None else b"",
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        if not cwd.is_dir():
+            raise GitError(f"{cwd} is not there any more") from error
+        raise GitError("git is not installed", "install it: apt-get install git") from error
+    except subprocess.TimeoutExpired as error:
+        raise GitError(f"git {args[0]} took longer than {timeout:.0f} s in {cwd}") from error
+    if done.returncode != 0:
+        words = done.stderr.decode("utf-8", "replace").strip() or f"exit {done.returncode}"
+        raise GitError(f"git {args[0]}: {words}")
+    return done.stdout
+
+
+class Repository:
+    """A repository whose configuration is not trusted. One object per piece of work: it lists the keys once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._overrides: dict[str, str] | None = None
+
+    def overrides(self) -> dict[str, str]:
+        if self._overrides is None:
+            found = dict(_HARMLESS)
+            listing = _run(
+                ["config", "--null", "--name-only", "--list", "--includes"], self.path, _environment({}), None, 30
+            )
+            for raw in listing.split(b"\0"):
+                key = os.fsdecode(raw)
+                if _PROGRAM_KEYS.fullmatch(key):
+                    found[key] = "false" if key.lower().endswith(".required") else ""
+            self._overrides = found
+        return self._overrides
+
+    def git(self, *args: str, stdin: bytes | None = None, timeout: float = 120) -> bytes:
+        """Run git there; returns what it printed. Raises GitError."""
+        return _run(args, self.path, _environment(self.overrides()), stdin, timeout)
+
+    def text(self, *args: str) -> str:
+        return self.git(*args).decode("utf-8", "replace").strip()
+
+
+def initialise(path: Path, branch: str, message: str) -> str:
+    """A new repository with one empty commit; returns its hash."""
+    env = _environment(_HARMLESS)
+    _run(["init", "--quiet", "--template=", f"--initial-branch={branch}"], path, env, None, 60)
+    _run(["commit", "--quiet", "--allow-empty", "--no-verify", "-m", message], path, env, None, 60)
+    return _run(["rev-parse", "HEAD"], path, env, None, 60).decode().strip()

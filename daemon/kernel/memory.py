@@ -1,0 +1,61 @@
+"""What the daemon remembers between two ticks. Nothing that matters after a crash: files say the rest."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from daemon.errors import Problem
+from daemon.kernel.concluding import Concluded
+from daemon.tracks.machine import Parked, Pause
+from daemon.tracks.track import Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """A queued file as it was read last: loaded, or what is wrong with it."""
+
+    signature: tuple[int, int, int]
+    loaded: Loaded | None = None
+    block_id: str | None = None
+    problems: tuple[Problem, ...] = ()
+    empty: bool = False
+
+
+@dataclass(slots=True)
+class Memory:
+    peeks: dict[tuple[str, str], Peek] = field(default_factory=dict)
+    arrivals: dict[tuple[str, str], int] = field(default_factory=dict)
+    next_arrival: int = 0
+    #: Sessions with a start or a conclusion at work in the pool.
+    starting: set[str] = field(default_factory=set)
+    concluding: dict[str, threading.Event] = field(default_factory=dict)
+    concluded: dict[str, Concluded] = field(default_factory=dict)
+    start_tries: dict[str, int] = field(default_factory=dict)
+    retry_at: dict[str, float] = field(default_factory=dict)
+    start_failed: dict[str, str] = field(default_factory=dict)
+    stopped_at: dict[str, float] = field(default_factory=dict)
+    #: Sessions seen running: their output alone is no reason for a tick.
+    running: set[str] = field(default_factory=set)
+    forced: set[str] = field(default_factory=set)
+    reaped: set[str] = field(default_factory=set)
+    #: Found with an intent at start, or after a failed try: rows of history may be written already.
+    unsure: set[str] = field(default_factory=set)
+    pauses: dict[str, Pause] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+    parked: dict[str, tuple[Parked, object]] = field(default_factory=dict)
+
+    def forget_session(self, session: str) -> None:
+        for known in (
+            self.concluding,
+            self.concluded,
+            self.start_tries,
+            self.retry_at,
+            self.start_failed,
+            self.stopped_at,
+            self.pauses,
+            self.failures,
+        ):
+            known.pop(session, None)
+        for names in (self.starting, self.running, self.forced, self.reaped, self.unsure):
+            names.discard(session)

@@ -1,0 +1,342 @@
+"""One look at the world: files in, frozen observations out. Changes nothing on disk."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from adapters import session as live
+from adapters.ports import Cancelled, Ended, Lost, NotStarted, Running
+from daemon.errors import DocumentError, NotNow, Problem
+from daemon.kernel.clock import Now
+from daemon.kernel.memory import Peek
+from daemon.kernel.parts import Parts
+from daemon.kernel.route import NoRoute, Route
+from daemon.spool import claim as claiming
+from daemon.spool import frontmatter
+from daemon.spool.sessions import STAYS, Ref
+from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, State
+from daemon.spool.store import Entry
+from daemon.tracks import requests, thread
+from daemon.tracks.ids import is_id, slug
+from daemon.tracks.machine import (
+    Attempt,
+    Candidate,
+    Fault,
+    Hold,
+    Live,
+    Observed,
+    Over,
+    Parked,
+    Session,
+    Settling,
+    Unknown,
+    Unstarted,
+    World,
+)
+from daemon.tracks.track import Loaded, Time, load, parse_after
+
+#: Seconds for which a bad file is shown before it is refused, counted from its last change.
+FAULT_SHOWN = 10.0
+EMPTY_SHOWN = 60.0
+#: Seconds after which a missing harness is looked for again.
+LOOK_AGAIN = 30.0
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Who owns which id among the files that wait, for `after`."""
+
+    ids: dict[str, str] = field(default_factory=dict)
+
+
+class Observer:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def observe(self, now: Now, *, claim: bool = True, closed: str = "") -> World:
+        """Everything that the machine decides from."""
+        stops = self._stops()
+        found: list[Observed] = []
+        held: set[str] = set()
+        for ref in self._parts.sessions.open():
+            observed = self._guarded(ref.id, ref.id, lambda ref=ref: self._session(ref, stops), slot=True)  # type: ignore[misc]
+            if observed is not None:
+                found.append(observed)
+            known = self._parts.sessions.claim(ref.id)
+            if known is not None:
+                held.add(known.name)
+        waiting = self._waiting(held)
+        queue = _Queue()
+        for entry in waiting:
+            for track_id in self._ids_of(entry):
+                queue.ids.setdefault(track_id, entry.name)
+        for entry in waiting:
+            observed = self._guarded(
+                entry.name, entry.signature, lambda entry=entry: self._candidate(entry, now, queue, held)  # type: ignore[misc]
+            )
+            if observed is not None:
+                found.append(observed)
+        return World(tuple(found), claiming=claim, closed=closed)
+
+    # -- one faulty track never stops the loop --------------------------------------------------
+
+    def _guarded(
+        self, subject: str, signature: object, look: Callable[[], Observed | None], *, slot: bool = False
+    ) -> Observed | None:
+        parked = self._parts.memory.parked
+        if subject in parked:
+            known, seen = parked[subject]
+            if seen == signature:
+                return known
+            del parked[subject]
+        try:
+            return look()
+        except Exception:
+            fault = Parked(subject, traceback.format_exc(), slot)
+            parked[subject] = (fault, signature)
+            self._parts.log.error("parked", subject=subject, traceback=fault.traceback)
+            return fault
+
+    # -- sessions --------------------------------------------------------------------------------
+
+    def _stops(self) -> dict[str, str]:
+        """track id -> why, for every request to interrupt."""
+        return {
+            request.track: request.why or "interrupted"
+            for request in requests.load(self._parts.workspace.requests)
+            if isinstance(request, requests.Request) and request.verb == "interrupt"
+        }
+
+    def _session(self, ref: Ref, stops: dict[str, str]) -> Session | None:
+        sessions, memory = self._parts.sessions, self._parts.memory
+        known = sessions.claim(ref.id)
+        if known is None:
+            raise ValueError(f"sessions/{ref.id}/claim.json cannot be read")
+        attempt = Attempt(
+            known.item, known.session, known.name, known.attempt, known.round, str(known.extra.get("harness", ""))
+        )
+        pause = memory.pauses.get(ref.id)
+        if sessions.settlement(ref.id) is not None:
+            return Settling(attempt, pause)
+        path = sessions.path(ref.id)
+        stop = stops.get(known.item)
+        match live.status(path):
+            case NotStarted():
+                return Unstarted(
+                    attempt,
+                    busy=ref.id in memory.starting,
+                    tries=memory.start_tries.get(ref.id, 0),
+                    retry_at=memory.retry_at.get(ref.id, 0.0),
+                    failed=memory.start_failed.get(ref.id, ""),
+                    stop=stop,
+                    pause=pause,
+                )
+            case Running():
+                memory.running.add(ref.id)
+                if stop is None and (path / "interrupt.json").exists():
+                    stop = "interrupted"
+                return Live(
+                    attempt,
+                    stop=stop,
+                    stopped_at=memory.stopped_at.get(ref.id),
+                    forced=ref.id in memory.forced,
+                    pause=pause,
+                )
+            case Lost(why=why) if ref.id not in memory.reaped:
+                return Unknown(attempt, why, pause=pause)
+            case Ended() | Cancelled() | Lost():
+                concluded = memory.concluded.get(ref.id)
+                return Over(
+                    attempt,
+                    busy=ref.id in memory.concluding,
+                    conclusion=concluded.conclusion if concluded else None,
+                    stop=stop,
+                    pause=pause,
+                )
+        raise AssertionError("no such status")
+
+    # -- files that wait -------------------------------------------------------------------------
+
+    def _waiting(self, held: set[str]) -> list[Entry]:
+        store, memory = self._parts.store, self._parts.memory
+        found = [*store.entries(QUEUED).values()]
+        found += [entry for entry in store.entries(ACTIVE).values() if entry.name not in held]
+        keys = {(entry.state, entry.name) for entry in found}
+        for key in [key for key in memory.peeks if key not in keys]:
+            del memory.peeks[key]
+        for key in [key for key in memory.arrivals if key not in keys]:
+            del memory.arrivals[key]
+        self._parts.stillness.forget(keys)
+        # Whatever was there before the daemon came is in the order of its last change.
+        new = [entry for entry in found if (entry.state, entry.name) not in memory.arrivals]
+        for entry in sorted(new, key=lambda entry: (entry.ctime_ns, entry.name)):
+            memory.arrivals[entry.state, entry.name] = memory.next_arrival
+            memory.next_arrival += 1
+        return found
+
+    def peek(self, entry: Entry) -> Peek:
+        """Read a file that has changed since it was read last. Raises NotNow, OSError."""
+        key = (entry.state, entry.name)
+        known = self._parts.memory.peeks.get(key)
+        if known is not None and known.signature == entry.signature:
+            return known
+        with self._parts.files.opened(self._parts.store.path(entry.state, entry.name)) as opened:
+            data = opened.read(claiming.FILE_LIMIT)
+        peek = self.understand(data, entry)
+        self._parts.memory.peeks[key] = peek
+        return peek
+
+    def understand(self, data: bytes, entry: Entry) -> Peek:
+        """What these bytes ask for, or everything that is wrong with them."""
+        try:
+            loaded = load(data, entry.name)
+        except DocumentError as error:
+            return Peek(entry.signature, problems=error.problems)
+        if loaded.is_empty:
+            return Peek(entry.signature, loaded=loaded, empty=True)
+        problems = tuple(self._not_built(loaded))
+        claimed = thread.block_id(data)
+        return Peek(
+            entry.signature, loaded=loaded, block_id=claimed if claimed and is_id(claimed) else None, problems=problems
+        )
+
+    def _not_built(self, loaded: Loaded) -> Iterator[Problem]:
+        if loaded.track.project_id is not None:
+            yield Problem(
+                "projects cannot be worked in yet: every track works in a scratch repository of its own",
+                line=loaded.document.line_of("project_id"),
+                field="project_id",
+                value=loaded.track.project_id,
+                hint="take the line out",
+            )
+
+    def _ids_of(self, entry: Entry) -> Iterable[str]:
+        peek = self._parts.memory.peeks.get((entry.state, entry.name))
+        if peek is not None and peek.block_id is not None:
+            yield peek.block_id
+        yield slug(entry.name[: -len(".md")])
+
+    def _candidate(self, entry: Entry, now: Now, queue: _Queue, held: set[str]) -> Candidate | None:
+        store, memory = self._parts.store, self._parts.memory
+        candidate = Candidate(entry.name, entry.state, memory.arrivals[entry.state, entry.name])
+        if why := claiming.odd(entry, self._parts.uid):
+            return replace(candidate, holds=(Hold(why, needs_you=True),))
+        lock = claiming.editor_lock(store.folder(entry.state), entry.name, store.others(entry.state), now.wall)
+        still = self._parts.stillness.judge(entry, now.mono, now.wall, lock)
+        holds: list[Hold] = []
+        pause = memory.pauses.get(entry.name)
+        if pause is not None and pause.until > now.mono:
+            holds.append(Hold(f"tried again soon: {pause.why}", pause.until))
+        if isinstance(still, claiming.Stirring):
+            holds.append(Hold(still.why, still.until))
+        try:
+            peek = self.peek(entry)
+        except NotNow as error:
+            return replace(candidate, holds=(Hold(str(error), now.mono + 1.0),))
+        except FileNotFoundError:
+            return None
+        except PermissionError:
+            return replace(
+                candidate, holds=(Hold("it cannot be read: permission denied", unblock="chmod u+r it", needs_you=True),)
+            )
+        if peek.problems or peek.empty:
+            return replace(candidate, fault=self._fault(entry, peek, now))
+        assert peek.loaded is not None
+        if entry.name in held and entry.state == QUEUED and self._is_edit_of_running(entry, peek.loaded):
+            holds.append(
+                Hold("looks like an edit of the running track of the same name; waits until that has ended")
+            )
+        holds += self._after(peek.loaded, entry, now, queue)
+        if not holds:
+            route = self._parts.router.route(peek.loaded.track, now.mono)
+            if isinstance(route, NoRoute):
+                holds.append(Hold(route.why, now.mono + LOOK_AGAIN, route.unblock, needs_you=True))
+        return replace(candidate, priority=peek.loaded.track.priority, holds=tuple(holds))
+
+    def _fault(self, entry: Entry, peek: Peek, now: Now) -> Fault:
+        shown = EMPTY_SHOWN if peek.empty else FAULT_SHOWN
+        text = "\n".join(map(str, peek.problems)) or "the file is empty: write what is to be done"
+        still_for = max(now.wall - entry.ctime_ns / 1e9, now.mono - self._parts.stillness.since(entry, now.mono))
+        return Fault(text, now.mono + max(0.0, shown - still_for))
+
+    def _is_edit_of_running(self, entry: Entry, loaded: Loaded) -> bool:
+        """An editor re-creates the file that the claim moved away: same name, and its text begins as claimed."""
+        for ref in self._parts.sessions.open():
+            known = self._parts.sessions.claim(ref.id)
+            if known is not None and known.name == entry.name:
+                try:
+                    spec = frontmatter.read((self._parts.sessions.path(ref.id) / "spec.md").read_bytes()).body
+                except (OSError, DocumentError):
+                    return False
+                return loaded.document.body.strip()[:200] == spec.strip()[:200]
+        return False
+
+    # -- predecessors ----------------------------------------------------------------------------
+
+    def _after(self, loaded: Loaded, entry: Entry, now: Now, queue: _Queue) -> Iterator[Hold]:
+        own = set(self._ids_of(entry))
+        for text in loaded.track.after:
+            try:
+                moment = parse_after(text, entry.mtime)
+            except DocumentError as error:
+                yield Hold(str(error), unblock="correct `after`", needs_you=True)
+                continue
+            if isinstance(moment, Time):
+                if now.wall < moment.at:
+                    yield Hold(f"waits until {moment.text}", now.mono + moment.at - now.wall)
+                continue
+            wanted = moment.id
+            state = "itself" if wanted in own else self.state_of(wanted, queue.ids)
+            match state:
+                case "done":
+                    continue
+                case "failed":
+                    yield Hold(
+                        f"waits for {wanted}, which has failed",
+                        unblock=f"`mh why {wanted}`; requeue that one, or take it out of `after`",
+                        needs_you=True,
+                    )
+                case "unknown":
+                    yield Hold(
+                        f"waits for {wanted}, and there is no track with this id",
+                        unblock="correct `after`, or drop that track",
+                        needs_you=True,
+                    )
+                case "itself":
+                    yield Hold("waits for itself", unblock="take it out of `after`", needs_you=True)
+                case other:
+                    yield Hold(f"waits for {wanted}, which is {other}")
+
+    def state_of(self, track_id: str, queued: dict[str, str]) -> str:
+        """``done``, ``failed``, ``queued``, ``active`` or ``unknown``."""
+        if track_id in queued:
+            return "queued"
+        newest = self._parts.sessions.newest(track_id)
+        if newest is not None:
+            settlement = self._parts.sessions.settlement(newest.id)
+            if settlement is None or settlement.destination == STAYS:
+                return "active"
+            return settlement.destination
+        for state in (DONE, FAILED):
+            if any(
+                name.endswith(".md") and slug(name[: -len(".md")]) == track_id for name in self._parts.store.names(state)
+            ):
+                return state
+        return "unknown"
+
+    # -- what claiming needs ---------------------------------------------------------------------
+
+    def route(self, loaded: Loaded, now: Now) -> Route | NoRoute:
+        return self._parts.router.route(loaded.track, now.mono)
+
+    def place_of(self, session: str) -> Path | None:
+        """Where the file of a settled session lies now, if it is still there."""
+        place = self._parts.sessions.place(session)
+        if place is None or place[0] not in (DONE, FAILED):
+            return None
+        state: State = DONE if place[0] == DONE else FAILED
+        path = self._parts.store.path(state, place[1])
+        return path if path.is_file() else None

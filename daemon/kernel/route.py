@@ -1,0 +1,76 @@
+"""Which harness and model a track gets, and why.
+
+For now: the one that the track names, else the first of ``prefer`` that is
+installed. A router with rules takes this place later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from adapters.errors import AdapterError
+from adapters.ports import Harness, Probe
+from daemon.tracks.track import Track
+
+#: Seconds for which an answer about an installed program is believed.
+BELIEVE = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """by: ``explicit`` (the track says so) or ``preference`` (the settings say so)."""
+
+    harness: str
+    model: str | None
+    by: str
+
+    def __str__(self) -> str:
+        return f"{self.harness}/{self.model}" if self.model else self.harness
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoute:
+    why: str
+    unblock: str
+
+
+class Harnesses(Protocol):
+    def get(self, name: str) -> Harness: ...
+
+
+class Router:
+    def __init__(self, harnesses: Harnesses, prefer: Sequence[str]) -> None:
+        self._harnesses = harnesses
+        self._prefer = prefer
+        self._probes: dict[str, tuple[float, Probe]] = {}
+
+    def route(self, track: Track, mono: float) -> Route | NoRoute:
+        if track.harness_id is not None:
+            probe = self._probe(track.harness_id, mono)
+            if probe.found:
+                return Route(track.harness_id, track.model_id, "explicit")
+            return NoRoute(probe.problem, probe.hint)
+        for name in self._prefer:
+            if self._probe(name, mono).found and self._harnesses.get(name).capabilities().by_default:
+                return Route(name, track.model_id, "preference")
+        if not self._prefer:
+            return NoRoute(
+                "no harness is named, and the settings prefer none",
+                'name one in the file (harness_id: shell), or set prefer = ["NAME"] in megaharness.toml',
+            )
+        return NoRoute(
+            f"none of the preferred harnesses is installed here: {', '.join(self._prefer)}",
+            "install one, name another in the file (harness_id:), or change prefer in megaharness.toml",
+        )
+
+    def _probe(self, name: str, mono: float) -> Probe:
+        known = self._probes.get(name)
+        if known is None or mono - known[0] > BELIEVE:
+            try:
+                probe = self._harnesses.get(name).probe()
+            except AdapterError as error:
+                probe = Probe(False, problem=str(error), hint=error.hint)
+            self._probes[name] = known = (mono, probe)
+        return known[1]

@@ -1,0 +1,107 @@
+"""Start one session: a place to work, the brief, the spawn. Runs in the pool; repeating it does no harm."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from adapters.ports import Harness, Order, Publish, Terminal
+from daemon.kernel.brief import compose
+from daemon.kernel.contract import Receipt, load_receipt
+from daemon.kernel.scratch import Place, Scratch, decode
+from daemon.spool.sessions import Claim, read_json
+from daemon.tracks.track import Loaded
+
+#: What of the daemon's environment every harness and every check gets.
+PASSED = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TMPDIR",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_CACHE_HOME",
+    "XDG_RUNTIME_DIR",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)
+
+
+def environment(extra: Mapping[str, str], passed: tuple[str, ...] = ()) -> dict[str, str]:
+    """An allow-list: the names above, every ``LC_*``, what the settings pass on or set."""
+    names = [name for name in os.environ if name in PASSED or name.startswith("LC_") or name in passed]
+    return {name: os.environ[name] for name in names} | dict(extra)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Everything that a start needs, gathered by the loop.
+
+    previous: the directory of the track's session before this one, where its place and receipts are.
+    """
+
+    session: Path
+    claim: Claim
+    loaded: Loaded
+    harness: Harness
+    model: str | None
+    env: Mapping[str, str]
+    wall_s: float
+    wake: Path
+    previous: Path | None
+    fresh: bool
+
+
+def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) -> None:
+    """Raises what stands in the way: GitError, AdapterError, OSError."""
+    place = find_place(order.session)
+    if place is None:
+        inherited = find_place(order.previous) if order.previous is not None and not order.fresh else None
+        place = inherited or scratch.provision(order.claim.item, fresh=order.fresh)
+        publish(order.session / "place.json", place.encode())
+    capabilities = order.harness.capabilities()
+    brief = compose(
+        order.loaded.document.body,
+        order.loaded.track.done_when,
+        failed_receipts(order.previous) if order.previous is not None else [],
+        prose=capabilities.prose,
+    )
+    publish(order.session / "brief.md", brief.encode())
+    order.harness.spawn(
+        Order(
+            session=order.session,
+            session_id=order.claim.session,
+            track_id=order.claim.item,
+            attempt=order.claim.attempt,
+            title=order.loaded.title,
+            workdir=place.path,
+            model=order.model,
+            env=order.env,
+            wall_s=order.wall_s,
+            wake=order.wake,
+        ),
+        terminal,
+        publish,
+    )
+
+
+def find_place(session: Path) -> Place | None:
+    raw = read_json(session / "place.json")
+    return decode(raw) if raw is not None else None
+
+
+def failed_receipts(session: Path) -> list[Receipt]:
+    folder = session / "receipts"
+    found = []
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
+        receipt = load_receipt(path, int(path.stem))
+        if receipt is not None and receipt.passed is False:
+            found.append(receipt)
+    return found

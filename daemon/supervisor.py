@@ -1,0 +1,444 @@
+"""The loop: observe, decide, enact.
+
+    while not told to end:
+        look at what changed            (events are hints; a scan every few seconds is the truth)
+        observe -> decide -> enact      (the first time after a crash this is the recovery)
+        sleep until something changes or the next deadline
+
+One thread owns all state. Signal handlers, the watcher and the pool only set
+a flag; time enters at `tick`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from daemon.kernel.clock import Now, stamp
+from daemon.kernel.enact import DiskFault, Enactor
+from daemon.kernel.observe import Observer
+from daemon.kernel.parts import Parts
+from daemon.lock import boot_id
+from daemon.notify import Notifier
+from daemon.spool.watcher import Notes, Watcher
+from daemon.tracks import requests
+from daemon.tracks.actions import Action, Wait
+from daemon.tracks.machine import Limits, Live, Over, Session, Settling, Unknown, Unstarted, World, decide
+
+#: Seconds between two full scans; longer when a scan itself takes long.
+RESCAN = 5.0
+#: Seconds between two tries of a disk that refused.
+PROBE = (2.0, 60.0)
+#: Faults of the loop itself in a row after which it ends, for systemd to start it anew.
+FAULTS = 5
+EXIT_FAULTS = 70
+#: Seconds for which a settled session's window stays, and between two looks at the windows.
+WINDOW_STAYS = 600.0
+WINDOW_LOOK = 60.0
+SESSIONS = (Unstarted, Live, Unknown, Over, Settling)
+#: How many waiting tracks the status file names.
+NAMED = 200
+
+
+@dataclass(slots=True)
+class Degraded:
+    """The disk refuses. `until`: when it is tried next (monotonic s)."""
+
+    reason: str
+    since: float
+    until: float
+    tries: int = 1
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """`watch` makes a watcher, or raises OSError (then everything works by scans, slower)."""
+
+    parts: Parts
+    flag: threading.Event
+    watch: Callable[[], Watcher] | None
+    notifier: Notifier
+    instance: str = field(default_factory=lambda: secrets.token_hex(6))
+    started_at: float = field(default_factory=time.time)
+    ticks: int = 0
+    glances: int = 0
+    draining: bool = False
+    stopping: bool = False
+    degraded: Degraded | None = None
+    _observer: Observer = field(init=False)
+    _enactor: Enactor = field(init=False)
+    _watcher: Watcher | None = None
+    _notes: Notes = field(default_factory=Notes)
+    _scan_due: float = 0.0
+    _sweep_due: float | None = 0.0
+    _windows_due: float = 0.0
+    _faults: int = 0
+    _published: str = ""
+    _published_at: float = float("-inf")
+    _last: tuple[World, list[Action]] | None = None
+
+    def __post_init__(self) -> None:
+        self._observer = Observer(self.parts)
+        self._enactor = Enactor(self.parts, self._observer)
+
+    # -- the loop --------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Until told to end. Sessions live on. Returns the exit code."""
+        self._begin()
+        ready = False
+        try:
+            while not self.stopping:
+                now = Now(time.monotonic(), time.time())
+                due = self.turn(now)
+                if not ready:
+                    self.notifier.ready()
+                    ready = True
+                self.notifier.watchdog()
+                if self.draining and not self.parts.sessions.open():
+                    break
+                self._sleep(due)
+        except _TooManyFaults:
+            return EXIT_FAULTS
+        finally:
+            self._end()
+        return 0
+
+    def turn(self, now: Now) -> float:
+        """One tick, and what to do when the loop itself is at fault. Returns the next deadline (monotonic s)."""
+        try:
+            due = self.tick(now)
+        except Exception as error:
+            self._faults += 1
+            self.parts.log.error("the loop failed", faults=self._faults, traceback=traceback.format_exc())
+            if isinstance(error, OSError):
+                self._degrade(now, f"{error.strerror or error} ({error.filename})")
+            elif self._faults >= FAULTS:
+                raise _TooManyFaults from error
+            return now.mono + min(2.0**self._faults, 30.0)
+        self._faults = 0
+        return due
+
+    def tick(self, now: Now) -> float:
+        """Observe, decide, enact. Returns when to do it again at the latest (monotonic s)."""
+        self.ticks += 1
+        self._look(now)
+        for kind, session, result in self.parts.pool.drain():
+            with self._disk(now):
+                self._enactor.take(kind, session, result, now)
+        self._requests(now)
+        self._probe(now)
+        self._sweep(now)
+        closed = "the daemon is draining: it ends when the running tracks have" if self.draining else ""
+        if self.degraded is not None:
+            closed = f"nothing is started: {self.degraded.reason}"
+        world = self._observer.observe(now, claim=not closed, closed=closed)
+        limits = Limits(self.parts.settings.limits.slots, self.parts.settings.limits.attempts)
+        due = decide(world, limits, now.mono)
+        again = False
+        for action in due:
+            if not isinstance(action, Wait):
+                again = True
+                with self._disk(now):
+                    self._enactor.enact(action, now)
+        self._last = (world, due)
+        self._publish(now, world, due)
+        self._tidy_windows(now)
+        return now.mono if again else self._next(now, due)
+
+    def _next(self, now: Now, due: list[Action]) -> float:
+        moments = [self._scan_due]
+        moments += [action.until for action in due if isinstance(action, Wait) and action.until is not None]
+        if self._sweep_due is not None:
+            moments.append(self._sweep_due)
+        if self.degraded is not None:
+            moments.append(self.degraded.until)
+        # Deadlines that have passed wait for something else; do not spin on them.
+        return max(now.mono + 0.01, min(moments))
+
+    def _sleep(self, due: float) -> None:
+        """Until the deadline or real news: what the daemon wrote itself is none."""
+        while not self.stopping:
+            left = due - time.monotonic()
+            if self.notifier.interval is not None:
+                left = min(left, self.notifier.interval)
+            if left > 0 and not self.flag.wait(left):
+                if time.monotonic() >= due:
+                    return
+                self.notifier.watchdog()
+                continue
+            self.flag.clear()
+            if left <= 0 or self._news():
+                return
+            self.glances += 1
+
+    def _news(self) -> bool:
+        """Whether the watcher or the pool has something that the last tick does not know."""
+        if self.parts.pool.pending():
+            return True
+        if self._watcher is None:
+            return self.stopping
+        notes = self._watcher.drain()
+        self._notes.paths |= notes.paths
+        self._notes.arrived |= notes.arrived
+        self._notes.overflow |= notes.overflow
+        if self._notes.overflow or any(self._is_news(path) for path in self._notes.paths):
+            return True
+        self._notes = Notes()
+        return False
+
+    def _is_news(self, path: Path) -> bool:
+        workspace = self.parts.workspace
+        if path.parent == workspace.wake:
+            # Output alone changes nothing that is decided.
+            session = path.name
+            return session not in self.parts.memory.running or (workspace.sessions / session / "exit.json").exists()
+        if path.parent == workspace.requests:
+            return os.path.lexists(path)
+        return self.parts.store.differs(path)
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def _look(self, now: Now) -> None:
+        notes, self._notes = self._notes, Notes()
+        if self._watcher is not None:
+            more = self._watcher.drain()
+            notes.paths |= more.paths
+            notes.arrived |= more.arrived
+            notes.overflow |= more.overflow
+        if now.mono >= self._scan_due or notes.overflow:
+            began = time.monotonic()
+            self.parts.store.scan(now.wall)
+            self.parts.store.clear_reasons()
+            self._scan_due = now.mono + max(RESCAN, 50 * (time.monotonic() - began))
+            self._check_watcher()
+        else:
+            self.parts.store.look(notes.paths)
+        for path in notes.arrived:
+            if path.parent == self.parts.workspace.queued:
+                entry = self.parts.store.entries("queued").get(path.name)
+                if entry is not None:
+                    self.parts.stillness.arrived("queued", path.name, entry.ctime_ns)
+
+    def _check_watcher(self) -> None:
+        if self.watch is None or (self._watcher is not None and self._watcher.alive()):
+            return
+        if self._watcher is not None:
+            self.parts.log.warning("watcher died", why="a watched directory was removed; a new one is started")
+            self._watcher.stop()
+            self._watcher = None
+        try:
+            watcher = self.watch()
+            watcher.start()
+        except OSError as error:
+            # inotify limits: events are only hints, scans go on.
+            self.parts.log.warning("no watcher", why=str(error))
+            return
+        self._watcher = watcher
+        self.parts.store.scan(time.time())
+
+    # -- the disk --------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _disk(self, now: Now) -> Any:
+        try:
+            yield
+        except DiskFault as fault:
+            self._degrade(now, str(fault))
+
+    def _degrade(self, now: Now, reason: str) -> None:
+        if self.degraded is None:
+            self.degraded = Degraded(reason, now.wall, now.mono + PROBE[0])
+            self.parts.log.error("degraded", reason=reason)
+            self.notifier.status(f"degraded: {reason}")
+        else:
+            self.degraded.reason = reason
+
+    def _probe(self, now: Now) -> None:
+        """Whether the disk takes writes again."""
+        if self.degraded is None or now.mono < self.degraded.until:
+            return
+        probe = self.parts.store.root / ".tmp" / f"probe-{self.instance}"
+        try:
+            self.parts.files.unlink(probe)
+            self.parts.files.create(probe, b"x" * 4096)
+            self.parts.files.unlink(probe)
+        except OSError as error:
+            self.degraded.tries += 1
+            self.degraded.until = now.mono + min(PROBE[0] * 2.0 ** (self.degraded.tries - 1), PROBE[1])
+            self.degraded.reason = f"{error.strerror or error} ({error.filename})"
+            return
+        self.parts.log.info("recovered", after_s=round(now.wall - self.degraded.since, 1))
+        self.degraded = None
+
+    # -- what is asked of the daemon itself ------------------------------------------------------
+
+    def _requests(self, now: Now) -> None:
+        for request in requests.load(self.parts.workspace.requests):
+            match request:
+                case requests.BadRequest(path, why):
+                    self.parts.log.warning("bad request", file=path.name, why=why)
+                    with self._disk(now), contextlib.suppress(OSError):
+                        self.parts.files.unlink(path)
+                case requests.Request(verb="down"):
+                    # One that was meant for an earlier daemon is void.
+                    with contextlib.suppress(OSError):
+                        self.parts.files.unlink(request.path)
+                    if request.pid == os.getpid():
+                        self.draining = self.draining or request.drain
+                        self.stopping = self.stopping or not request.drain
+                case requests.Request(verb="interrupt"):
+                    if not self._has_session(request.track):
+                        self.parts.log.info("nothing to interrupt", track=request.track)
+                        with contextlib.suppress(OSError):
+                            self.parts.files.unlink(request.path)
+                case requests.Request():
+                    continue
+
+    def _has_session(self, track: str) -> bool:
+        return any(ref.item == track for ref in self.parts.sessions.open())
+
+    # -- late saves, windows ---------------------------------------------------------------------
+
+    def _sweep(self, now: Now) -> None:
+        if self.parts.exchange.fresh:
+            self._sweep_due = min(self._sweep_due or now.mono + 1e9, now.mono)
+        if self._sweep_due is None or now.mono < self._sweep_due:
+            return
+        try:
+            wait = self.parts.exchange.sweep(now.wall, self._enactor.merge_late)
+        except Exception as error:
+            self.parts.log.error("late saves", error=str(error), traceback=traceback.format_exc())
+            wait = 5.0
+        self._sweep_due = None if wait is None else now.mono + wait
+
+    def _tidy_windows(self, now: Now) -> None:
+        """Close windows of sessions settled ten minutes ago, unless somebody looks."""
+        if now.mono < self._windows_due:
+            return
+        self._windows_due = now.mono + WINDOW_LOOK
+        parts = self.parts
+        settled_before = now.wall - WINDOW_STAYS
+
+        def tidy() -> None:
+            for window in parts.terminal.windows():
+                marker = parts.sessions.path(window.name) / "settled"
+                try:
+                    settled = marker.stat().st_mtime
+                except FileNotFoundError:
+                    continue
+                if window.dead and not window.watched and settled < settled_before:
+                    parts.terminal.close(window.track, window.name)
+
+        parts.pool.submit("windows", "", tidy)
+
+    # -- beginning and end -----------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._told_to_end)
+        now = Now(time.monotonic(), time.time())
+        self.recover(now)
+        self._check_watcher()
+        self.parts.log.info("started", pid=os.getpid(), root=str(self.parts.workspace.root))
+
+    def recover(self, now: Now) -> None:
+        """What is read once at start. Everything else the first tick finds."""
+        self.parts.sessions.load()
+        self.parts.store.scan(now.wall)
+        with self._disk(now):
+            try:
+                self._enactor.recover_journal(now)
+            except OSError as error:
+                raise DiskFault(error) from error
+
+    def _told_to_end(self, number: int, frame: FrameType | None) -> None:
+        self.stopping = True
+        self.flag.set()
+
+    def _end(self) -> None:
+        self.notifier.stopping()
+        self._enactor.cancel_checks()
+        if self._watcher is not None:
+            self._watcher.stop()
+        self.parts.pool.close()
+        now = Now(time.monotonic(), time.time())
+        if self._last is not None:
+            self._publish(now, *self._last, phase="ended")
+        self.parts.log.info("ended", ticks=self.ticks, sessions=len(self.parts.sessions.open()))
+
+    # -- what the views read ---------------------------------------------------------------------
+
+    def _publish(self, now: Now, world: World, due: list[Action], phase: str = "") -> None:
+        """``.megaharness/daemon.json``: a rendering for views. Losing it costs nothing."""
+        waits = [action for action in due if isinstance(action, Wait)]
+        sessions = [observed for observed in world.observed if isinstance(observed, SESSIONS)]
+        state: dict[str, Any] = {
+            "v": 1,
+            "pid": os.getpid(),
+            "boot_id": boot_id(),
+            "phase": phase or ("degraded" if self.degraded else "draining" if self.draining else "running"),
+            "degraded": self.degraded.reason if self.degraded else None,
+            "started_at": stamp(self.started_at),
+            "slots": {"used": len(sessions), "total": self.parts.settings.limits.slots},
+            "running": [self._shown(observed) for observed in sessions],
+            "waiting": [
+                {
+                    "subject": wait.subject,
+                    "reason": wait.reason,
+                    "until": None if wait.until is None else stamp(round(now.wall + wait.until - now.mono)),
+                    "unblock": wait.unblock,
+                    "needs_you": wait.needs_you,
+                }
+                for wait in waits[:NAMED]
+            ],
+            "waiting_total": len(waits),
+        }
+        content = json.dumps(state, ensure_ascii=False)
+        if content == self._published and now.mono - self._published_at < 2 * RESCAN:
+            return
+        full = {**state, "last_tick": stamp(now.wall), "ticks": self.ticks, "glances": self.glances}
+        path = self.parts.workspace.daemon_json
+        temp = path.with_suffix(".json.tmp")
+        try:
+            temp.write_bytes(json.dumps(full, ensure_ascii=False).encode("utf-8", "replace"))
+            temp.rename(path)
+        except OSError as error:
+            self.parts.log.warning("status not written", why=str(error))
+        self._published, self._published_at = content, now.mono
+        used, total = len(sessions), self.parts.settings.limits.slots
+        self.notifier.status(f"{state['phase']}: {used} of {total} slots, {len(waits) - used} waiting")
+
+    def _shown(self, observed: Session) -> dict[str, Any]:
+        attempt = observed.attempt
+        known = self.parts.sessions.claim(attempt.session)
+        extra = known.extra if known else {}
+        phases = {Unstarted: "starting", Live: "running", Over: "checking"}
+        return {
+            "id": attempt.track,
+            "name": attempt.name,
+            "session": attempt.session,
+            "attempt": attempt.number,
+            "harness": attempt.harness,
+            "model": extra.get("model"),
+            "title": extra.get("title", ""),
+            "since": known.claimed_at if known else None,
+            "phase": phases.get(type(observed), "settling"),
+        }
+
+
+class _TooManyFaults(Exception):
+    pass
+
+
