@@ -1,0 +1,72 @@
+# Sourced by the other scripts: finds Python, installs what is missing, makes the virtual environment.
+# shellcheck shell=bash
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+VENV=$ROOT/.venv
+cd "$ROOT"
+
+say() { printf '== %s\n' "$*" >&2; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# The first Python that is new enough and can make virtual environments.
+find_python() {
+    local each
+    for each in ${MEGAHARNESS_PYTHON:+"$MEGAHARNESS_PYTHON"} python3 python3.13 python3.12 python3.11; do
+        if "$each" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            command -v "$each"
+            return
+        fi
+    done
+}
+
+# need COMMAND:PACKAGE... installs the packages whose command is missing (as root), or names them.
+need() {
+    local each missing=()
+    for each in "$@"; do
+        command -v "${each%%:*}" >/dev/null || missing+=("${each#*:}")
+    done
+    [ -n "$(find_python)" ] || missing+=(python3 python3-venv)
+    [ ${#missing[@]} -gt 0 ] || return 0
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        say "installing ${missing[*]}"
+        DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+    else
+        printf 'Something is missing. Install it with this line, then start again:\n\n' >&2
+        printf '    sudo apt-get install -y %s\n\n' "${missing[*]}" >&2
+        exit 1
+    fi
+    [ -n "$(find_python)" ] || die "no Python 3.11 or newer was found; name one: MEGAHARNESS_PYTHON=/path/to/python3"
+}
+
+# environment runtime|dev makes or completes .venv and sets PYTHON. A second call does nothing.
+environment() {
+    local kind=$1 python want stamp
+    python=$(find_python)
+    stamp=$VENV/.installed-$kind
+    exec 9>"$ROOT/.venv.lock"
+    flock 9
+    PYTHON=$VENV/bin/python
+    # Programs in a virtual environment hold its path, so a moved clone needs a new one.
+    if [ -e "$VENV" ] && { [ "$(cat "$VENV/.root" 2>/dev/null || echo "$ROOT")" != "$ROOT" ] ||
+        ! "$PYTHON" -m pip --version >/dev/null 2>&1; }; then
+        say "making .venv again: it was moved, or its Python has gone"
+        rm -rf "$VENV"
+    fi
+    if [ ! -e "$VENV" ]; then
+        say "making .venv with $("$python" --version)"
+        "$python" -m venv "$VENV"
+        echo "$ROOT" >"$VENV/.root"
+    fi
+    want=$(cat "requirements/$kind.txt" requirements/build.txt pyproject.toml | sha256sum)
+    if [ "$(cat "$stamp" 2>/dev/null)" != "$want" ]; then
+        say "installing the $kind requirements into .venv (locked by hash)"
+        "$PYTHON" -m pip install -qq --disable-pip-version-check --require-hashes \
+            -r "requirements/$kind.txt" -r requirements/build.txt >&2
+        "$PYTHON" -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e . >&2
+        echo "$want" >"$stamp"
+    fi
+    flock -u 9
+    exec 9>&-
+}
