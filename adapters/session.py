@@ -1,0 +1,473 @@
+"""What every adapter and the daemon do with a session's directory.
+
+Writing it before the start, saying how it stands, ending it, and putting
+messages into its inbox. The runner does the rest; the formats are in
+docs/reference/files.md. What this file keeps:
+
+1. Nothing is written for a session that has passed its start gate, and the
+   gate is only ever made by link(): exclusive and whole.
+2. How a session stands is said by its files and by the kernel's lock.
+3. A process is signalled through a pidfd after a second look at its identity
+   (boot, pid, start ticks), so that a recycled number is never hit.
+4. The environment's values stand in ``env.json`` (0600) alone, and nowhere
+   once nobody can need them any more.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import select
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from adapters.ports import Cancelled, Ended, Lost, NotStarted, Order, Publish, Running, Status, Terminal
+
+MARKER = "MEGAHARNESS_SESSION"
+RUNNER = Path(__file__).resolve().with_name("runner.py")
+PID_MAX = 1 << 22  # of Linux
+FIRST_MESSAGE = "0" * 20 + "-brief"
+
+Reason = Literal["exited", "interrupted", "wall", "terminated", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What an adapter decides about one start; the rest is in the order.
+
+    argv: the harness and its arguments; never a shell line.
+    stdin: ``null``; ``brief``: the brief itself; ``pipe``: messages of the inbox.
+    turn_end: a regular expression searched in each line of the stream. With
+        ``pipe``: once it matched and the inbox was empty for `stdin_idle_s`
+        seconds, the standard input is closed. None: it stays open.
+    first_message: with ``pipe``, what is written first (the encoded brief).
+    interrupt: signal names and the seconds to wait after each; KILL follows.
+    env: added to the order's environment.
+    viewer: what the runner shows on the terminal; () for nothing.
+    """
+
+    argv: Sequence[str]
+    stdin: Literal["null", "brief", "pipe"] = "null"
+    turn_end: str | None = None
+    stdin_idle_s: float = 2.0
+    first_message: bytes | None = None
+    interrupt: Sequence[tuple[str, float]] = (("INT", 5.0), ("TERM", 5.0))
+    env: Mapping[str, str] = field(default_factory=dict)
+    harness: str = ""
+    harness_version: str | None = None
+    viewer: Sequence[str] = ()
+    max_bytes: int = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of the inbox: its name, and the words if they were kept beside it."""
+
+    name: str
+    text: str | None
+    at: str
+    by: str
+
+
+# --- start ------------------------------------------------------------------
+
+
+def write_launch(order: Order, launch: Launch, publish: Publish) -> bool:
+    """Write what the runner needs. False: it was started before, and nothing was written.
+
+    Safe to repeat after a crash at any point before the start gate.
+    """
+    session = order.session
+    if _exists(session / "started.json"):
+        return False
+    _make_inbox(session)
+    if launch.stdin == "pipe" and launch.first_message is not None and not _first_message_there(session):
+        publish(session / "inbox" / FIRST_MESSAGE, launch.first_message)
+    env = {**order.env, **launch.env}
+    record = {
+        "v": 1,
+        "session_id": order.session_id,
+        "track_id": order.track_id,
+        "attempt": order.attempt,
+        "title": order.title,
+        "harness": launch.harness,
+        "harness_version": launch.harness_version,
+        "model": order.model,
+        "argv": list(launch.argv),
+        "cwd": os.path.abspath(order.workdir),
+        "env_names": sorted({*env, MARKER}),
+        "stdin": launch.stdin,
+        "turn_end": launch.turn_end,
+        "stdin_idle_s": launch.stdin_idle_s,
+        "wall_s": order.wall_s,
+        "interrupt": [list(step) for step in launch.interrupt],
+        "wake": None if order.wake is None else os.path.abspath(order.wake),
+        "viewer": list(launch.viewer),
+        "max_bytes": launch.max_bytes,
+    }
+    publish(session / "launch.json", _encoded(record))
+    publish(session / "env.json", _encoded(env), mode=0o600)
+    if _exists(session / "started.json") and not isinstance(status(session), Running):
+        # It was cancelled or ran meanwhile; a running one removes the file by itself.
+        (session / "env.json").unlink(missing_ok=True)
+    return True
+
+
+def start(order: Order, launch: Launch, terminal: Terminal, publish: Publish) -> None:
+    """Start the session in a window, or do nothing if it was started before.
+
+    The window has the session's id as its name.
+    """
+    if write_launch(order, launch, publish):
+        terminal.open(order.track_id, order.session_id, runner_argv(order.session))
+
+
+def _first_message_there(session: Path) -> bool:
+    # In this order: the runner may move it from the one to the other between the looks.
+    return any(_exists(session / place / FIRST_MESSAGE) for place in ("inbox", "inbox/delivered"))
+
+
+def runner_argv(session: Path) -> list[str]:
+    """The command that keeps a session: nothing of ours is imported, no site-packages."""
+    return [sys.executable, "-I", "-S", str(RUNNER), os.path.abspath(session)]
+
+
+# --- how it stands ------------------------------------------------------------
+
+
+def status(session: Path) -> Status:
+    """How a session stands, from its files and the kernel's lock. Never raises for what stands there."""
+    started = session / "started.json"
+    if not _exists(started):
+        return NotStarted()
+    record = read_json(started) or {}
+    if record.get("by") == "cancelled":
+        return Cancelled(why=str(record.get("why", "")))
+    if ended := _ended(session):
+        return ended
+    if record.get("boot_id", _boot_id()) != _boot_id():
+        return Lost("the machine was started again while it ran", other_boot=True)
+    if _locked(session / "lock"):
+        return Running(pid=_whole(record.get("pid")) or 0, started_at=str(record.get("at", "")))
+    # It may have ended between the two looks.
+    if ended := _ended(session):
+        return ended
+    if _exists(session / "exit.json"):
+        return Lost("exit.json is there and cannot be read")
+    return Lost("its runner is gone and left no exit.json")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file; None when it is missing, torn or something else."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _ended(session: Path) -> Ended | None:
+    record = read_json(session / "exit.json")
+    if record is None or record.get("reason") not in get_args(Reason):
+        return None
+    code, number, reason = record.get("code"), record.get("signal"), record["reason"]
+    if not all(value is None or _whole(value) is not None for value in (code, number)):
+        return None
+    if code is not None and number is not None:
+        return None
+    if code is None and number is None and reason == "exited":
+        return None
+    wall = record.get("wall_s")
+    return Ended(
+        code=code,
+        signal=number,
+        reason=reason,
+        error=str(record.get("error", "")),
+        started_at=str(record.get("started_at", "")),
+        ended_at=str(record.get("ended_at", "")),
+        wall_s=float(wall) if isinstance(wall, int | float) else 0.0,
+        bytes=_whole(record.get("bytes")) or 0,
+        strays=_whole(record.get("strays")) or 0,
+    )
+
+
+def _locked(lock: Path) -> bool:
+    """Whether a runner lives. A shared lock: two who look at once do not take each other for it."""
+    try:
+        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+# --- ending it ----------------------------------------------------------------
+
+
+def cancel(session: Path, why: str) -> bool:
+    """Close the start gate before a runner comes. False: somebody passed or closed it before."""
+    record = {"v": 1, "by": "cancelled", "why": why, "at": _now()}
+    if not _link_once(session / "started.json", record):
+        return False
+    (session / "env.json").unlink(missing_ok=True)
+    return True
+
+
+def interrupt(session: Path, why: str) -> None:
+    """End it: the whole tree, or its start if it has not started. Returns at once; twice is fine."""
+    match status(session):
+        case NotStarted() | Running():
+            pass
+        case _:
+            return
+    try:
+        # Before any signal, so that the runner can tell our wish from anybody else's.
+        _link_once(session / "interrupt.json", {"v": 1, "why": why, "at": _now()})
+        if cancel(session, why):
+            return
+    finally:
+        # Also when the disk is full: a person must be able to stop an agent then.
+        if isinstance(status(session), Running):
+            _signal_runner(session, signal.SIGTERM)
+
+
+def force(session: Path) -> int:
+    """Kill a runner that does not react to SIGTERM, then end its tree. How many of the tree were ended."""
+    if (fd := _signal_runner(session, signal.SIGKILL, keep=True)) is not None:
+        try:
+            _wait_for_end(fd, 5.0)
+        finally:
+            os.close(fd)
+    record = read_json(session / "launch.json") or {}
+    return reap(str(record.get("session_id") or session.name))
+
+
+def reap(session_id: str, *, grace_s: float = 2.0) -> int:
+    """End every process that carries this session's marker, and what such processes started.
+
+    TERM first, KILL after `grace_s` seconds; never this process or one above
+    it. Returns how many were ended.
+    """
+    met: set[tuple[int, int]] = set()
+    told: set[tuple[int, int]] = set()
+    patient_until = time.monotonic() + grace_s
+    give_up = patient_until + 5.0
+    while (left := _tree_of(session_id)) and (now := time.monotonic()) < give_up:
+        for process in left:
+            if now >= patient_until:
+                _signal_process(*process, signal.SIGKILL)
+            elif process not in told:
+                _signal_process(*process, signal.SIGTERM)
+                told.add(process)
+        met |= left
+        time.sleep(0.02)
+    return len(met - left)
+
+
+def _signal_runner(session: Path, number: int, *, keep: bool = False) -> int | None:
+    """Signal the runner if it is still that very process. With `keep`: its pidfd, for the caller to close."""
+    record = read_json(session / "started.json") or {}
+    pid, start = _whole(record.get("pid")), _whole(record.get("start_ticks"))
+    if pid is None or start is None or not 1 < pid <= PID_MAX or record.get("boot_id") != _boot_id():
+        return None
+    return _signal_process(pid, start, number, keep=keep)
+
+
+def _signal_process(pid: int, start: int, number: int, *, keep: bool = False) -> int | None:
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    sent = False
+    try:
+        # The descriptor first, then the look: what it names cannot change any more.
+        facts = _stat(pid)
+        if facts is not None and facts[1] == start:
+            signal.pidfd_send_signal(fd, number)
+            sent = True
+    except (ProcessLookupError, PermissionError):
+        sent = False  # it ended, or it is another user's: not ours to end
+    finally:
+        if not (sent and keep):
+            os.close(fd)
+    return fd if sent and keep else None
+
+
+def _wait_for_end(pidfd: int, seconds: float) -> None:
+    waiter = select.poll()
+    waiter.register(pidfd, select.POLLIN)
+    waiter.poll(seconds * 1000)
+
+
+def _stat(pid: int) -> tuple[int, int] | None:
+    """Parent and start ticks of a living process."""
+    try:
+        data = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    fields = data[data.rindex(b")") + 2 :].split()
+    return None if fields[0] in b"ZXx" else (int(fields[1]), int(fields[19]))
+
+
+def _tree_of(session_id: str) -> set[tuple[int, int]]:
+    """(pid, start ticks) of every living process of the session, seen by marker and descent."""
+    marker = b"\0" + os.fsencode(f"{MARKER}={session_id}") + b"\0"
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    facts = {pid: seen for pid in pids if (seen := _stat(pid))}
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _) in facts.items():
+        children.setdefault(parent, []).append(pid)
+    spared, pid = set(), os.getpid()
+    while pid in facts and pid not in spared:
+        spared.add(pid)
+        pid = facts[pid][0]
+    queue = [pid for pid in facts if _environ_has(pid, marker)]
+    found: set[int] = set()
+    while queue:
+        pid = queue.pop()
+        if pid not in found and pid not in spared:
+            found.add(pid)
+            queue += children.get(pid, ())
+    return {(pid, facts[pid][1]) for pid in found}
+
+
+def _environ_has(pid: int, marker: bytes) -> bool:
+    try:
+        return marker in b"\0" + Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
+    except OSError:
+        return False
+
+
+# --- messages -----------------------------------------------------------------
+
+
+def message(session: Path, data: bytes | None, text: str, by: str) -> str:
+    """Put a message into the inbox; the runner writes it to the harness. Its name, which sorts by arrival.
+
+    data: what the harness reads (`Harness.encode`); None: it cannot be told
+    while it runs, the text waits for the next session. text: what a person wrote.
+    """
+    inbox = _make_inbox(session)
+    names = [name for part in ("", "delivered", "text") for name in _names(inbox / part)]
+    latest = max((int(name[:20]) for name in names if name[:20].isdecimal()), default=0)
+    # The clock may have been set back: a later message still sorts later.
+    name = f"{max(time.time_ns(), latest + 1):020d}-{secrets.token_hex(4)}"
+    _put(inbox / "text" / f"{name}.json", _encoded({"text": text, "at": _now(), "by": by}))
+    if data is not None:
+        _put(inbox / name, data)
+    return name
+
+
+def delivered(session: Path) -> list[Message]:
+    """The messages that the harness got, in order."""
+    return [_message(session, name) for name in _names(session / "inbox" / "delivered")]
+
+
+def waiting(session: Path) -> list[Message]:
+    """The messages that the harness has not got (yet), in order."""
+    inbox = session / "inbox"
+    # What was delivered last: a message that moves on meanwhile is then in neither list, not in both.
+    there = {*_names(inbox), *(name.removesuffix(".json") for name in _names(inbox / "text"))}
+    return [_message(session, name) for name in sorted(there - set(_names(inbox / "delivered")))]
+
+
+def _make_inbox(session: Path) -> Path:
+    inbox = session / "inbox"
+    for directory in (inbox, inbox / "delivered", inbox / "text"):
+        directory.mkdir(mode=0o700, exist_ok=True)
+    return inbox
+
+
+def _message(session: Path, name: str) -> Message:
+    words = read_json(session / "inbox" / "text" / f"{name}.json") or {}
+    text = words.get("text")
+    return Message(
+        name, text if isinstance(text, str) else None, str(words.get("at", "")), str(words.get("by", ""))
+    )
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        with os.scandir(directory) as entries:
+            names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+    except FileNotFoundError:
+        return []
+    return sorted(name for name in names if not name.startswith("."))
+
+
+# --- files --------------------------------------------------------------------
+
+
+def _put(path: Path, data: bytes) -> None:
+    temp = _temp(path, data)
+    os.rename(temp, path)
+    _sync(path.parent)
+
+
+def _link_once(path: Path, record: Mapping[str, object]) -> bool:
+    """Make a file exclusively, whole and durable. False: it is there already."""
+    temp = _temp(path, _encoded(record))
+    try:
+        os.link(temp, path)
+    except FileExistsError:
+        return False
+    finally:
+        temp.unlink()
+    _sync(path.parent)
+    return True
+
+
+def _temp(path: Path, data: bytes) -> Path:
+    temp = path.with_name(f".tmp-{secrets.token_hex(8)}")
+    fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+    except BaseException:
+        temp.unlink()
+        raise
+    return temp
+
+
+def _sync(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _exists(path: Path) -> bool:
+    return os.path.lexists(path)
+
+
+def _encoded(record: Mapping[str, object]) -> bytes:
+    # ASCII: names and values that are no text (surrogates) come back as the same bytes.
+    return json.dumps(record, ensure_ascii=True).encode() + b"\n"
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
