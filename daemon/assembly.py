@@ -8,7 +8,7 @@ from pathlib import Path
 
 from adapters import session as live
 from adapters.registry import Registry
-from adapters.terminals.tmux import Tmux, socket_path
+from adapters.terminals.tmux import Tmux, is_private, socket_path
 from daemon import log
 from daemon.config import Settings
 from daemon.durable import Files
@@ -30,8 +30,21 @@ from daemon.workspace import check_start
 
 
 def terminal(workspace: Workspace) -> Tmux:
-    """The workspace's own tmux server. Which socket it listens on is written down for views and doctor."""
-    return Tmux(socket_path(workspace.root), workspace.tmux / "tmux.conf")
+    """The workspace's own tmux server.
+
+    Where it listens is written down by the daemon: a shell and a systemd
+    unit may have different runtime directories, and both must find one server.
+    """
+    return Tmux(_recorded(workspace) or socket_path(workspace.root), workspace.tmux / "tmux.conf")
+
+
+def _recorded(workspace: Workspace) -> Path | None:
+    try:
+        socket = Path((workspace.tmux / "socket").read_text().strip())
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None
+    # The record is only as good as the directory: a runtime directory goes at logout.
+    return socket if socket.is_absolute() and is_private(socket.parent) else None
 
 
 def assemble(workspace: Workspace, settings: Settings, pool: Pool, logger: Log) -> Parts:
@@ -75,12 +88,12 @@ def supervise(root: Path) -> int:
         flag = threading.Event()
         pool = Threads(settings.limits.slots + 2, flag)
         parts = assemble(workspace, settings, pool, log.get("daemon"))
-        (workspace.tmux / "socket").write_text(f"{socket_path(workspace.root)}\n")
+        parts.files.publish(workspace.tmux / "socket", f"{terminal(workspace).socket}\n".encode())
         folders = frozenset({*(workspace.tracks / state for state in STATES), workspace.requests})
 
         def watch() -> Watcher:
             return Watcher(workspace.tracks, folders, workspace.wake, flag)
 
-        return Supervisor(parts, flag, watch, notifier).run()
+        return Supervisor(parts, flag, watch, notifier, guard=lock.intact).run()
     finally:
         lock.release()

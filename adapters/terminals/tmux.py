@@ -119,13 +119,13 @@ def socket_path(
     """
     name = f"mh-{hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:12]}.sock"
     runtime = environ.get("XDG_RUNTIME_DIR", "")
-    if os.path.isabs(runtime) and len(os.fsencode(f"{runtime}/{name}")) <= SOCKET_LIMIT and _private(runtime):
+    if os.path.isabs(runtime) and len(os.fsencode(f"{runtime}/{name}")) <= SOCKET_LIMIT and is_private(runtime):
         return Path(runtime, name)
     if fallback is None:
         fallback = Path(f"/tmp/mh-{os.getuid()}")  # anybody can guess it: looked at before it is used
     with contextlib.suppress(FileExistsError):
         fallback.mkdir(mode=0o700)
-    if not _private(fallback):
+    if not is_private(fallback):
         raise TerminalError(
             f"{fallback} is not a directory that only you can use, so tmux cannot listen there",
             "set XDG_RUNTIME_DIR to an existing directory of your own with mode 0700",
@@ -133,7 +133,8 @@ def socket_path(
     return fallback / name
 
 
-def _private(directory: str | Path) -> bool:
+def is_private(directory: str | Path) -> bool:
+    """Whether only we can make files there: a real directory, ours, closed to everybody else."""
     try:
         found = os.lstat(directory)
     except OSError:

@@ -1,0 +1,5 @@
+"""``python -m daemon`` is `mh`."""
+
+from daemon.cli import main
+
+main()

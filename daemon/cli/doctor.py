@@ -1,0 +1,185 @@
+"""`mh doctor`: check everything that can be checked without starting anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+
+import daemon
+from adapters.errors import AdapterError
+from daemon.cli.view import clean
+from daemon.errors import DocumentError, MegaharnessError
+from daemon.layout import Workspace, state_problem
+from daemon.lock import holder
+from daemon.spool.states import ACTIVE, QUEUED
+
+Level = Literal["OK", "WARN", "ERROR"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    level: Level
+    what: str
+    message: str
+    fix: str = ""
+
+
+@click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.pass_context
+def command(ctx: click.Context, as_json: bool) -> None:
+    """Check this machine, the workspace, the settings, the harnesses and the queue.
+
+    Changes nothing. Exit code 1 when something is an ERROR.
+    """
+    place = Workspace(ctx.find_root().obj)
+    findings = list(examine(place))
+    if as_json:
+        rows = [{slot: getattr(finding, slot) for slot in Finding.__slots__} for finding in findings]
+        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+    else:
+        colours = {"OK": "green", "WARN": "yellow", "ERROR": "red"}
+        for finding in findings:
+            mark = click.style(f"{finding.level:5}", fg=colours[finding.level])
+            click.echo(f"{mark} {finding.what:14} {clean(finding.message)}")
+            if finding.fix:
+                click.echo(f"{'':20} {clean(finding.fix)}")
+    if any(finding.level == "ERROR" for finding in findings):
+        ctx.exit(1)
+
+
+def examine(place: Workspace) -> Iterator[Finding]:
+    yield from _machine()
+    yield from _workspace(place)
+    yield from _harnesses(place)
+    yield from _daemon(place)
+    yield from _queue(place)
+
+
+def _machine() -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("OK" if sys.version_info >= (3, 11) else "ERROR", "python", f"{version} ({sys.executable})")
+    own = Path(daemon.__file__).resolve().parent
+    if not (own / "supervisor.py").is_file():
+        yield Finding(
+            "ERROR", "daemon", f"{own} is another package of that name", "install into a venv of its own"
+        )
+    for program, args in (("git", ["--version"]), ("tmux", ["-V"]), ("bash", ["--version"])):
+        path = shutil.which(program)
+        if path is None:
+            yield Finding("ERROR", program, "is not installed", f"apt-get install {program}")
+            continue
+        said = subprocess.run([path, *args], capture_output=True, text=True, timeout=10, check=False).stdout
+        yield Finding("OK", program, (said.splitlines() or ["?"])[0])
+    for name, least in (("max_user_instances", 16), ("max_user_watches", 8192)):
+        limit = int(Path(f"/proc/sys/fs/inotify/{name}").read_text())
+        if limit < least:
+            yield Finding("WARN", "inotify", f"{name} is {limit}", f"sysctl fs.inotify.{name}={least * 8}")
+
+
+def _workspace(place: Workspace) -> Iterator[Finding]:
+    if not place.tracks.is_dir():
+        yield Finding("ERROR", "workspace", f"there is none at {place.root}", f"mh init {place.root}")
+        return
+    from daemon.workspace import check_start
+
+    try:
+        check_start(place)
+    except MegaharnessError as error:
+        yield Finding("ERROR", "workspace", str(error), error.hint)
+    else:
+        yield Finding("OK", "workspace", str(place.root))
+    if problem := state_problem(place, os.environ):
+        yield Finding("WARN", "work", problem, "set XDG_STATE_HOME to a directory that stays")
+    usage = shutil.disk_usage(place.root)
+    level: Level = "OK" if usage.free > 1 << 30 else "WARN"
+    yield Finding(level, "disk", f"{usage.free / 1e9:.1f} GB free of {usage.total / 1e9:.1f} GB")
+
+
+def _harnesses(place: Workspace) -> Iterator[Finding]:
+    from adapters.registry import Registry
+    from daemon.config import Settings
+
+    try:
+        settings = Settings.load(place.settings)
+    except MegaharnessError as error:
+        yield Finding("ERROR", "settings", str(error), error.hint)
+        return
+    yield Finding(
+        "OK", "settings", f"{settings.limits.slots} slots, {settings.limits.minutes} minutes a track"
+    )
+    registry = Registry(settings.tables())
+    for name in registry.names():
+        try:
+            probe = registry.get(name).probe()
+        except AdapterError as error:
+            yield Finding("ERROR", f"harness {name}", str(error), error.hint)
+            continue
+        if probe.found:
+            yield Finding("OK", f"harness {name}", probe.version or "found")
+        else:
+            level: Level = "ERROR" if name in settings.prefer else "WARN"
+            yield Finding(level, f"harness {name}", probe.problem, probe.hint)
+    for name in settings.prefer:
+        if name not in registry.names():
+            yield Finding(
+                "ERROR", f"harness {name}", "is preferred and not known", "correct prefer in megaharness.toml"
+            )
+    if not settings.prefer:
+        yield Finding("OK", "prefer", "is empty: a track runs only when it names its harness")
+
+
+def _daemon(place: Workspace) -> Iterator[Finding]:
+    there = holder(place.lock)
+    if there is None:
+        yield Finding("WARN", "daemon", "is not running", "mh up -d")
+    else:
+        yield Finding("OK", "daemon", f"runs (pid {there.pid})")
+    from daemon.assembly import terminal
+
+    try:
+        found = terminal(place).describe()
+    except AdapterError as error:
+        yield Finding("ERROR", "tmux server", str(error), error.hint)
+        return
+    if found.alive:
+        yield Finding(
+            "OK", "tmux server", f"{len(found.sessions)} tracks, {found.windows} windows ({found.socket})"
+        )
+    else:
+        yield Finding("OK", "tmux server", f"is not running; it starts with the first track ({found.socket})")
+
+
+def _queue(place: Workspace) -> Iterator[Finding]:
+    if not place.tracks.is_dir():
+        return
+    from daemon.durable import Files
+    from daemon.spool.claim import odd
+    from daemon.spool.store import Store
+    from daemon.tracks.track import load
+
+    store = Store(place.tracks, Files())
+    store.scan(0.0)
+    bad = 0
+    for state in (QUEUED, ACTIVE):
+        for name, entry in store.entries(state).items():
+            why = odd(entry, os.geteuid())
+            if why is None:
+                try:
+                    load(store.path(state, name).read_bytes(), name)
+                except (DocumentError, OSError) as error:
+                    why = str(error)
+            if why is not None:
+                bad += 1
+                yield Finding("WARN", state, f"{name}: {why}")
+    if not bad:
+        yield Finding("OK", "queue", f"{len(store.names(QUEUED))} queued, {len(store.names(ACTIVE))} active")

@@ -1,0 +1,41 @@
+"""`mh down`: ask the running daemon to end."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from daemon.cli.group import workspace
+from daemon.errors import MegaharnessError, NotRunning
+from daemon.lock import holder
+from daemon.tracks import requests
+
+PATIENCE = 30.0
+
+
+@click.command("down")
+@click.option("--drain", is_flag=True, help="Start nothing more, and end when the running tracks have.")
+@click.pass_context
+def command(ctx: click.Context, drain: bool) -> None:
+    """End the daemon. Running tracks go on, and the next `mh up` takes them over.
+
+    With --drain nothing more is started, and the command waits until every
+    running track has been settled (Ctrl-C stops the waiting, not the draining).
+    """
+    found = workspace(ctx)
+    there = holder(found.lock)
+    if there is None or there.pid is None:
+        raise NotRunning(f"there is no daemon running in {found.root}")
+    requests.write(found.requests, found.tmp, "down", pid=there.pid, drain=drain)
+    if drain:
+        click.echo("draining: nothing more is started; waiting for the running tracks")
+    deadline = None if drain else time.monotonic() + PATIENCE
+    while (now := holder(found.lock)) is not None and now.pid == there.pid:
+        if deadline is not None and time.monotonic() > deadline:
+            raise MegaharnessError(
+                f"the daemon (pid {there.pid}) did not end within {PATIENCE:.0f} s",
+                f"what it does: {found.daemon_log}",
+            )
+        time.sleep(0.05)
+    click.echo("ended; running tracks go on" if not drain else "ended")

@@ -1,0 +1,82 @@
+"""`mh show`: all that is known of one track."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from daemon.cli import completion, finding
+from daemon.cli.group import workspace
+from daemon.cli.view import clean
+from daemon.kernel.starting import find_place
+
+
+@click.command("show")
+@click.argument("track", metavar="ID", shell_complete=completion.tracks)
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.pass_context
+def command(ctx: click.Context, track: str, as_json: bool) -> None:
+    """Show all that is known of one track: where its file is, its attempts, its checks, its work.
+
+    ID may be shortened as long as it is the only one that begins so.
+    """
+    found = finding.find(workspace(ctx), track)
+    facts = gather(found)
+    if as_json:
+        click.echo(json.dumps(facts, ensure_ascii=False, indent=2))
+        return
+    for key, value in facts.items():
+        if value in (None, "", [], {}):
+            continue
+        if isinstance(value, list):
+            click.echo(f"{key}:")
+            for row in value:
+                click.echo(f"  {clean(_line(row))}")
+        else:
+            click.echo(f"{key}: {clean(value)}")
+
+
+def _line(row: object) -> str:
+    if isinstance(row, dict):
+        mark = {True: "passed", False: "failed", None: "to judge"}[row["passed"]]
+        return f"{mark}: {row['check']}{' (' + row['detail'] + ')' if row['detail'] else ''}"
+    return str(row)
+
+
+def gather(found: finding.Found) -> dict[str, Any]:
+    """Plain data; the names are part of the interface of --json."""
+    claim, settle = found.record("claim.json"), found.record("settle.json")
+    launch, exit_ = found.record("launch.json"), found.record("exit.json")
+    extra, ended = claim.get("extra", {}), settle.get("extra", {})
+    place = find_place(found.directory) if found.directory is not None else None
+    receipts: list[dict[str, Any]] = []
+    if found.directory is not None and (found.directory / "receipts").is_dir():
+        for path in sorted((found.directory / "receipts").glob("*.json")):
+            raw = found.record(f"receipts/{path.name}")
+            receipts.append({key: raw.get(key) for key in ("check", "passed", "detail", "seconds", "tail")})
+    return {
+        "id": found.id,
+        "title": extra.get("title"),
+        "state": found.state,
+        "file": str(found.path) if found.path else None,
+        "session": found.session.id if found.session else None,
+        "attempt": claim.get("attempt"),
+        "harness": extra.get("harness"),
+        "model": extra.get("model"),
+        "route": extra.get("route"),
+        "claimed_at": claim.get("claimed_at"),
+        "settled_at": settle.get("at"),
+        "termination": settle.get("termination"),
+        "why": settle.get("why"),
+        "exit": exit_.get("code"),
+        "signal": exit_.get("signal"),
+        "seconds": exit_.get("wall_s"),
+        "checks": receipts,
+        "work": str(place.path) if place else None,
+        "branch": place.branch if place else None,
+        "commit": ended.get("commit"),
+        "argv": launch.get("argv"),
+        "directory": str(found.directory) if found.directory else None,
+    }

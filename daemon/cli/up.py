@@ -1,0 +1,74 @@
+"""`mh up`: start the daemon."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import click
+
+from adapters.session import MARKER
+from daemon.cli.group import workspace
+from daemon.errors import AlreadyRunning, MegaharnessError
+from daemon.layout import Workspace
+from daemon.lock import holder
+from daemon.spool.sessions import read_json
+
+#: Seconds in which a detached daemon must say that it runs.
+PATIENCE = 20.0
+
+
+@click.command("up")
+@click.option(
+    "-d", "--detach", is_flag=True, help="In the background, without systemd. Survives this terminal."
+)
+@click.pass_context
+def command(ctx: click.Context, detach: bool) -> None:
+    """Start the daemon: here (Ctrl-C ends it, running tracks go on), or with -d in the background.
+
+    Sessions that an earlier daemon left running are adopted.
+    """
+    found = workspace(ctx, make=True)
+    if detach:
+        _detached(found)
+        return
+    from daemon.assembly import supervise
+
+    ctx.exit(supervise(found.root))
+
+
+def _detached(found: Workspace) -> None:
+    if (there := holder(found.lock)) is not None:
+        raise AlreadyRunning(f"a daemon is already running here (pid {there.pid})", "look at it with `mh`")
+    found.log.mkdir(parents=True, exist_ok=True, mode=0o700)
+    output = found.log / "up.log"
+    with open(output, "wb") as sink:
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "daemon", "--root", str(found.root), "up"],
+            cwd="/",
+            # Asked for from within a track, it must not end with that track.
+            env={name: value for name, value in os.environ.items() if name != MARKER},
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if (code := child.poll()) is not None:
+            words = output.read_text("utf-8", "replace").strip() or f"it ended with exit code {code}"
+            error = MegaharnessError(words.removeprefix("mh: "))
+            error.exit_code = code or 1
+            raise error
+        state = read_json(found.daemon_json) or {}
+        if state.get("pid") == child.pid and state.get("phase") != "ended":
+            slots = state["slots"]["total"]
+            click.echo(f"running (pid {child.pid}), {slots} slots: {found.root}")
+            click.echo("mh shows it, mh down ends it; a task: mh drop 'what is to be done'")
+            return
+        time.sleep(0.02)
+    raise MegaharnessError(
+        f"the daemon did not come up within {PATIENCE:.0f} s (pid {child.pid})", f"see {output}"
+    )
