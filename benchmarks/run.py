@@ -63,7 +63,8 @@ class Scene:
         agent = home / "stamp"
         agent.write_text("#!/bin/sh\nexec date +%s.%N\n")
         agent.chmod(0o755)
-        (self.root / "megaharness.toml").write_text(f'[limits]\nslots = 4\n[harness.stamp]\nargv = ["{agent}", "{{brief}}"]\n')
+        settings = f'[limits]\nslots = 4\n[harness.stamp]\nargv = ["{agent}", "{{brief}}"]\n'
+        (self.root / "megaharness.toml").write_text(settings)
         self.mh("up", "-d")
         self.pid = int(json.loads((self.root / ".megaharness/daemon.json").read_text())["pid"])
         self.tmux("-f", "/dev/null", "new-session", "-d", "-s", "floor")
@@ -173,7 +174,9 @@ def measure(scene: Scene, count: int, idle: float) -> list[Figure]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--drops", type=int, default=30)
     parser.add_argument("--idle", type=float, default=20.0)
     parser.add_argument("--json", action="store_true")

@@ -63,7 +63,8 @@ def _attach(place: Workspace, found: finding.Found) -> None:
 
     if not sys.stdout.isatty():
         raise UsageError("attach needs a terminal", f"mh log -f {found.id}")
-    assert found.session is not None and found.directory is not None
+    assert found.session is not None
+    assert found.directory is not None
     tmux = terminal(place)
     name = found.session.id
     if not any(window.name == name and not window.dead for window in tmux.windows()):

@@ -6,8 +6,11 @@ import time
 
 import click
 
-from daemon.cli.group import workspace
+from adapters.errors import TerminalError
+from daemon.cli import finding
+from daemon.cli.group import complain, workspace
 from daemon.errors import MegaharnessError, NotRunning
+from daemon.layout import Workspace
 from daemon.lock import holder
 from daemon.tracks import requests
 
@@ -38,4 +41,21 @@ def command(ctx: click.Context, drain: bool) -> None:
                 f"what it does: {found.daemon_log}",
             )
         time.sleep(0.05)
-    click.echo("ended; running tracks go on" if not drain else "ended")
+    left = [ref.item for ref, _ in finding.live(found)]
+    if left:
+        click.echo(f"ended; {len(left)} running on without it: {', '.join(left[:5])}")
+        return
+    _end_tmux(found)
+    click.echo("ended; nothing was running")
+
+
+def _end_tmux(found: Workspace) -> None:
+    """With no track left there is nothing to show, unless somebody reads an old pane just now."""
+    from daemon.assembly import terminal
+
+    tmux = terminal(found)
+    try:
+        if not any(window.watched for window in tmux.windows()):
+            tmux.kill_server()
+    except TerminalError as error:
+        complain(str(error), error.hint)

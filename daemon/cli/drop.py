@@ -56,6 +56,7 @@ def command(
     found = workspace(ctx, make=True)
     data, own_name = _read(what)
     data = _with_keys(data, harness, checks, after, priority)
+    from daemon.config import Settings
     from daemon.tracks import ids
     from daemon.tracks.track import load
 
@@ -74,6 +75,10 @@ def command(
     if "/" in wanted or is_litter(f"{wanted}.md"):
         raise UsageError(f"{wanted}.md is not a name for a track's file", "give another with --name")
     path = publish(found, f"{wanted}.md", data)
+    if loaded.track.harness_id is None and not Settings.load(found.settings).prefer:
+        complain(
+            "no harness is named, and the settings prefer none: it will wait for one", "name it with -H NAME"
+        )
     _report(found, path, [str(entry) for entry in loaded.track.after], as_json)
 
 

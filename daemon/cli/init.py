@@ -28,7 +28,7 @@ def command(ctx: click.Context, directory: Path | None) -> None:
     )
     made = create(chosen)
     if made.paths:
-        click.echo(f"{made.root}: made {len(made.paths)} things ({', '.join(made.paths[:6])}, …)")
+        click.echo(f"{made.root} is a workspace now (settings: {made.root}/megaharness.toml)")
     else:
         click.echo(f"{made.root} is a workspace already; nothing was missing")
-    click.echo(f"next: cd {made.root} && mh up -d && mh drop 'what is to be done'")
+    click.echo(f"next: cd {made.root} && mh up -d, then mh drop TASK.md")

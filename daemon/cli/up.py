@@ -66,7 +66,7 @@ def _detached(found: Workspace) -> None:
         if state.get("pid") == child.pid and state.get("phase") != "ended":
             slots = state["slots"]["total"]
             click.echo(f"running (pid {child.pid}), {slots} slots: {found.root}")
-            click.echo("mh shows it, mh down ends it; a task: mh drop 'what is to be done'")
+            click.echo("mh shows it, mh down ends it; a task: mh drop TASK.md")
             return
         time.sleep(0.02)
     raise MegaharnessError(

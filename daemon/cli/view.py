@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,8 +17,8 @@ from typing import Any
 from daemon.cli import finding
 from daemon.layout import Workspace, find_root
 from daemon.lock import holder
-from daemon.spool.sessions import read_json
-from daemon.spool.states import DONE, FAILED
+from daemon.spool.sessions import Ref, read_json
+from daemon.spool.states import DONE, FAILED, QUEUED
 
 NEWEST = 5
 _SESSION = re.compile(rb"^[ ]+session: (\S+)[ \t]*\r?$", re.MULTILINE)
@@ -95,7 +97,11 @@ def gather(workspace: Workspace) -> dict[str, Any]:
     queued = [name for folder, name in finding.files(workspace) if folder == "queued"]
     failed, failed_total = settled(workspace, workspace.tracks / FAILED, NEWEST)
     done, done_total = settled(workspace, workspace.tracks / DONE, NEWEST)
-    running = state.get("running", []) if alive else [_of_claim(*pair) for pair in finding.live(workspace)]
+    running = (
+        state.get("running", [])
+        if alive
+        else [_of_claim(ref, claim, workspace.sessions / ref.id) for ref, claim in finding.live(workspace)]
+    )
     for row in running:
         row["minutes"] = _minutes(row.get("since"))
     busy = {row["id"] for row in running}
@@ -125,8 +131,13 @@ def _row(row: Settled) -> dict[str, Any]:
     return {slot: getattr(row, slot) for slot in Settled.__slots__}
 
 
-def _of_claim(ref: Any, claim: dict[str, Any]) -> dict[str, Any]:
+def _of_claim(ref: Ref, claim: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """A claimed track as its files tell it, while no daemon does."""
+    from adapters import session as live
+    from adapters.ports import NotStarted, Running
+
     extra = claim.get("extra", {})
+    phases: dict[type, str] = {Running: "running", NotStarted: "not begun"}
     return {
         "id": ref.item,
         "name": claim.get("name"),
@@ -136,7 +147,8 @@ def _of_claim(ref: Any, claim: dict[str, Any]) -> dict[str, Any]:
         "model": extra.get("model"),
         "title": extra.get("title", ""),
         "since": claim.get("claimed_at"),
-        "phase": "claimed",
+        "phase": phases.get(type(live.status(directory)), "has ended"),
+        "note": "",
     }
 
 
@@ -148,16 +160,18 @@ def _minutes(since: str | None) -> float | None:
 
 def show(workspace: Workspace, *, as_json: bool = False) -> int:
     if not workspace.tracks.is_dir():
-        print(
-            f"There is no workspace at {workspace.root} yet.\n\n  mh init        makes it\n  mh --help      all commands"
-        )
+        print(f"There is no workspace at {workspace.root} yet.\n")
+        print("  mh init        makes it\n  mh --help      all commands")
         return 0
     data = gather(workspace)
     try:
         if as_json:
             print(json.dumps(data, ensure_ascii=False, indent=2))
         else:
-            print("\n".join(_lines(data, Paint(sys.stdout.isatty() and "NO_COLOR" not in os.environ))))
+            terminal = sys.stdout.isatty()
+            width = max(60, shutil.get_terminal_size((140, 40)).columns if terminal else 140)
+            page = Page(data, Paint(terminal and "NO_COLOR" not in os.environ), width)
+            print("\n".join(page.lines()))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
@@ -195,72 +209,86 @@ def short(text: object, width: int) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def _lines(data: dict[str, Any], paint: Paint) -> list[str]:
-    daemon = data["daemon"]
-    lines = [_status(data, daemon, paint)]
-    if data["needs_you"] or data["failed"]:
-        lines += ["", paint.head("NEEDS YOU")]
-        for row in data["needs_you"]:
-            lines.append(f"  {short(_stem(row), 30):30}  {paint.bad(short(row['reason'], 90))}")
-            if row["unblock"]:
-                lines.append(f"  {'':30}  {paint.dim(short(row['unblock'], 110))}")
-        for row in data["failed"]:
-            reason = f"{row['termination']}{': ' + row['why'] if row['why'] else ''}"
-            lines.append(f"  {short(row['id'], 30):30}  {paint.bad(short(reason, 90))}")
-            hint = (
-                f"mh why {row['id']}"
-                if row["termination"] != "refused"
-                else f"tracks/failed/{row['name']}.why.txt"
-            )
-            lines.append(f"  {'':30}  {paint.dim(hint)}")
-        if data["failed_total"] > len(data["failed"]):
-            lines.append(
-                paint.dim(f"  and {data['failed_total'] - len(data['failed'])} more in tracks/failed/")
-            )
-    if data["running"]:
-        lines += ["", paint.head("RUNNING")]
-        for row in data["running"]:
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The view as lines of a terminal `width` columns wide."""
+
+    data: dict[str, Any]
+    paint: Paint
+    width: int
+
+    def lines(self) -> list[str]:
+        found = [_status(self.data, self.paint)]
+        for title, rows in (
+            ("NEEDS YOU", self._needs_you()),
+            ("RUNNING", self._running()),
+            ("WAITING", self._waiting()),
+            ("DONE", self._done()),
+        ):
+            if rows:
+                found += ["", self.paint.head(title), *rows]
+        if len(found) == 1:
+            found += ["", "Nothing here yet.  mh drop TASK.md   gives it something to do."]
+        return found
+
+    def _row(self, name: object, text: object, paint: Callable[[str], str] = str) -> str:
+        """A name of 30 columns and a text in the rest of the line."""
+        return f"  {short(name, 30):30}  {paint(short(text, self.width - 34))}"
+
+    def _more(self, shown: int, total: int, folder: str) -> list[str]:
+        return [self.paint.dim(f"  and {total - shown} more in tracks/{folder}/")] if total > shown else []
+
+    def _needs_you(self) -> list[str]:
+        rows = []
+        for row in self.data["needs_you"]:
+            rows.append(self._row(_stem(row), row["reason"], self.paint.bad))
+            rows += [self._row("", row["unblock"], self.paint.dim)] if row["unblock"] else []
+        for row in self.data["failed"]:
+            rows.append(self._row(row["id"], f"{row['termination']}{_after(row['why'])}", self.paint.bad))
+            refused = row["termination"] == "refused"
+            hint = f"tracks/failed/{row['name']}.why.txt" if refused else f"mh why {row['id']}"
+            rows.append(self._row("", hint, self.paint.dim))
+        return rows + self._more(len(self.data["failed"]), self.data["failed_total"], FAILED)
+
+    def _running(self) -> list[str]:
+        rows = []
+        for row in self.data["running"]:
             what = f"{row['harness']}/{row['model']}" if row.get("model") else str(row.get("harness") or "")
             minutes = f"{row['minutes']:.0f} min" if row["minutes"] is not None else ""
-            lines.append(
-                f"  {short(row['id'], 30):30}  {short(what, 20):20} {minutes:>7}  {row['phase']:9} {short(row['title'], 50)}"
+            phase = (
+                row["note"]
+                if row.get("note") and row["phase"] != "running"
+                else f"{row['phase']:9} {row['title']}"
             )
-        lines.append(paint.dim(f"  mh attach {data['running'][0]['id']}"))
-    waiting = data["waiting"]
-    if waiting or data["queued_total"] > len(data["needs_you"]):
-        lines += ["", paint.head("WAITING")]
-        for row in waiting[: 2 * NEWEST]:
-            until = (
-                f" (until {row['until'][11:16]} UTC)"
-                if row.get("until") and "until" not in row["reason"]
-                else ""
-            )
-            lines.append(f"  {short(_stem(row), 30):30}  {short(row['reason'] + until, 90)}")
-        if not waiting and not data["needs_you"]:
-            lines += [f"  {short(name, 30)}" for name in data["queued"]]
-        more = data["queued_total"] - len(waiting[: 2 * NEWEST] or data["queued"]) - len(data["needs_you"])
-        if more > 0:
-            lines.append(paint.dim(f"  and {more} more in tracks/queued/"))
-    if data["done"]:
-        lines += ["", paint.head("DONE")]
-        for row in data["done"]:
-            lines.append(
-                f"  {short(row['id'], 30):30}  {paint.good(short(row['checks'] or row['termination'], 40))}"
-            )
-            if row["place"]:
-                lines.append(f"  {'':30}  {paint.dim(clean(row['place']))}")
-        if data["done_total"] > len(data["done"]):
-            lines.append(paint.dim(f"  and {data['done_total'] - len(data['done'])} more in tracks/done/"))
-    if len(lines) == 1:
-        lines += ["", "Nothing here yet.  mh drop 'what is to be done'   gives it something to do."]
-    return lines
+            rows.append(self._row(row["id"], f"{short(what, 20):20} {minutes:>7}  {phase}"))
+        return [*rows, self.paint.dim(f"  mh attach {self.data['running'][0]['id']}")] if rows else []
+
+    def _waiting(self) -> list[str]:
+        known = self.data["waiting"][: 2 * NEWEST]
+        rows = [self._row(_stem(row), row["reason"]) for row in known]
+        if not known and not self.data["needs_you"]:
+            rows = [f"  {short(name.removesuffix('.md'), 30)}" for name in self.data["queued"]]
+        return rows + self._more(len(rows) + len(self.data["needs_you"]), self.data["queued_total"], QUEUED)
+
+    def _done(self) -> list[str]:
+        rows = []
+        for row in self.data["done"]:
+            rows.append(self._row(row["id"], row["checks"] or row["termination"], self.paint.good))
+            # A path is for copying: it is never cut.
+            rows += [f"  {'':30}  {self.paint.dim(clean(row['place']))}"] if row["place"] else []
+        return rows + self._more(len(self.data["done"]), self.data["done_total"], DONE)
+
+
+def _after(why: str) -> str:
+    return f": {why}" if why else ""
 
 
 def _stem(row: dict[str, Any]) -> str:
     return str(row["subject"]).removesuffix(".md")
 
 
-def _status(data: dict[str, Any], daemon: dict[str, Any], paint: Paint) -> str:
+def _status(data: dict[str, Any], paint: Paint) -> str:
+    daemon = data["daemon"]
     where = paint.dim(clean(data["workspace"]))
     if not daemon["running"]:
         waits = f", {data['queued_total']} queued" if data["queued_total"] else ""

@@ -70,7 +70,7 @@ def command(ctx: click.Context, track: str, as_json: bool) -> None:
         return
     click.echo(f"{answer.id} ({answer.state or 'gone'}): {_lines(answer.reason)}")
     if answer.until:
-        click.echo(f"  until {answer.until}")
+        click.echo(f"  looked at again: {answer.until}")
     if answer.unblock:
         click.echo(f"  {_lines(answer.unblock)}")
     for note in answer.notes:
@@ -123,10 +123,12 @@ def _settled(found: finding.Found) -> Answer:
     notes = [f"check failed: {row['check']} ({row['detail']})" for row in failed]
     notes += [line for row in failed for line in str(row["tail"]).splitlines()[-5:]]
     notes += [f"its work: {facts['work']} (branch {facts['branch']})"] if facts["work"] else []
-    notes += [f"what it said: mh log {found.id}"]
+    ran = found.directory is not None and (found.directory / "events.jsonl").exists()
+    notes += [f"what it said: mh log {found.id}"] if ran else []
     checks = settle.get("extra", {}).get("checks", "")
     reason = f"{settle.get('termination')}{': ' + settle['why'] if settle.get('why') else ''} ({checks})"
-    unblock = f"mh requeue {found.id}" if found.state == "failed" else ""
+    again = f"mh requeue {found.id}" if ran else f"put right what it names, then mh requeue {found.id}"
+    unblock = again if found.state == "failed" else ""
     return Answer(
         found.id, found.state, reason, unblock=unblock, needs_you=found.state == "failed", notes=tuple(notes)
     )

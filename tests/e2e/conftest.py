@@ -50,7 +50,9 @@ class Bench:
 
     # -- the command line
 
-    def mh(self, *args: str, code: int = 0, stdin: str | None = None, env: dict[str, str] | None = None) -> str:
+    def mh(
+        self, *args: str, code: int = 0, stdin: str | None = None, env: dict[str, str] | None = None
+    ) -> str:
         """Run `mh`; its exit code must be as said. Returns what it printed (both streams)."""
         done = subprocess.run(
             [sys.executable, "-P", "-m", "daemon", "--root", str(self.root), *args],
@@ -111,7 +113,9 @@ class Bench:
             return None
 
         state = wait_for(where, f"{name} settled; {self.trouble()}", seconds)
-        wait_for(lambda: all((path / "settled").exists() for path in self.sessions_named(name)), f"{name} closed")
+        wait_for(
+            lambda: all((path / "settled").exists() for path in self.sessions_named(name)), f"{name} closed"
+        )
         return str(state)
 
     def sessions_named(self, name: str) -> list[Path]:
@@ -160,7 +164,9 @@ class Bench:
                 session.force(path)
             session.reap(path.name, grace_s=0.1)
         for socket in self.runtime.glob("*.sock"):
-            subprocess.run(["tmux", "-N", "-S", str(socket), "kill-server"], capture_output=True, timeout=10, check=False)
+            subprocess.run(
+                ["tmux", "-N", "-S", str(socket), "kill-server"], capture_output=True, timeout=10, check=False
+            )
 
 
 def alive(pid: int) -> bool:

@@ -66,7 +66,9 @@ def test_an_idle_daemon_does_nothing_and_its_own_writes_do_not_wake_it(bench, wa
     waiting(lambda: os.listdir(bench.root / "tracks/.displaced") == [], "late saves are looked at")
     time.sleep(1)
     before = bench.state()
-    after = waiting(lambda: (now := bench.state())["ticks"] > before["ticks"] + 1 and now, "rescans are written down")
+    after = waiting(
+        lambda: (now := bench.state())["ticks"] > before["ticks"] + 1 and now, "rescans are written down"
+    )
     seconds = seconds_between(before["last_tick"], after["last_tick"])
     # One rescan every five seconds, a look at the windows once a minute, and nothing else.
     assert after["ticks"] - before["ticks"] <= seconds / 5 + 2
@@ -99,7 +101,9 @@ def test_a_full_disk_degrades_and_recovers_by_itself(make_bench, waiting):
         pytest.skip("mounting needs root")
     bench = make_bench("full")
     mount = bench.root
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=400,mode=0700", "tmpfs", str(mount)], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=400,mode=0700", "tmpfs", str(mount)], check=True
+    )
     try:
         bench.mh("init")
         bench.up()
@@ -110,7 +114,9 @@ def test_a_full_disk_degrades_and_recovers_by_itself(make_bench, waiting):
             while True:
                 file.write(b"x" * 4096)
         temp.rename(bench.root / "tracks/queued/waits.md")
-        waiting(lambda: "degraded" in bench.mh() or "No space" in bench.trouble(), "it says that the disk is full")
+        waiting(
+            lambda: "degraded" in bench.mh() or "No space" in bench.trouble(), "it says that the disk is full"
+        )
         filler.unlink()
         assert bench.settled("waits.md", 90) == "done", bench.trouble()
         waiting(lambda: bench.view()["daemon"]["phase"] == "running", "it is no longer degraded")
@@ -152,7 +158,19 @@ def test_without_its_watcher_everything_works_only_slower(bench, waiting):
 
 def test_help_names_only_what_works_and_a_stranger_understands_it(bench):
     said = bench.mh("--help")
-    for verb in ("drop", "attach", "why", "up", "down", "show", "log", "interrupt", "requeue", "init", "doctor"):
+    for verb in (
+        "drop",
+        "attach",
+        "why",
+        "up",
+        "down",
+        "show",
+        "log",
+        "interrupt",
+        "requeue",
+        "init",
+        "doctor",
+    ):
         assert verb in said
         assert "Usage: " in bench.mh(verb, "--help")
     for later in ("swap", "diff", "hold", "reply", "resolve"):
@@ -164,6 +182,8 @@ def test_help_names_only_what_works_and_a_stranger_understands_it(bench):
 
 def test_doctor(bench):
     assert "ERROR" not in bench.mh("doctor")
-    (bench.root / "megaharness.toml").write_text('prefer = ["nosuch"]\n[harness.nosuch]\nargv = ["no-such-program-here"]\n')
+    (bench.root / "megaharness.toml").write_text(
+        'prefer = ["nosuch"]\n[harness.nosuch]\nargv = ["no-such-program-here"]\n'
+    )
     said = bench.mh("doctor", code=1)
     assert "no-such-program-here" in said

@@ -112,7 +112,17 @@ def test_a_copy_of_a_settled_file_is_a_new_track(bench):
 
 def test_litter_and_odd_things_are_left_alone(bench, waiting):
     queued = bench.root / "tracks/queued"
-    for name in (".x.md.swp", "4913", "x.md~", "#x.md#", ".#y.md", "a.tmp", "b.part", "notes.txt", "c.sync-conflict-1.md"):
+    for name in (
+        ".x.md.swp",
+        "4913",
+        "x.md~",
+        "#x.md#",
+        ".#y.md",
+        "a.tmp",
+        "b.part",
+        "notes.txt",
+        "c.sync-conflict-1.md",
+    ):
         (queued / name).write_text("---\nharness_id: shell\n---\n```sh\ntouch /tmp/never\n```\n")
     os.mkfifo(queued / "fifo.md")
     (queued / "dir.md").mkdir()
@@ -130,7 +140,9 @@ def test_litter_and_odd_things_are_left_alone(bench, waiting):
 
 def test_the_minutes_of_a_budget_are_enforced(bench):
     bench.up()
-    bench.drop("slow.md", "---\nharness_id: shell\nbudget: {minutes: 0.02}\n---\n```sh\necho begun; sleep 300\n```\n")
+    bench.drop(
+        "slow.md", "---\nharness_id: shell\nbudget: {minutes: 0.02}\n---\n```sh\necho begun; sleep 300\n```\n"
+    )
     assert bench.settled("slow.md") == "failed"
     assert bench.rows()[0]["termination"] == "budget/minutes"
     assert "> begun" in bench.text("failed", "slow.md")
@@ -149,7 +161,10 @@ def test_a_hundred_files_at_once_all_run_once(bench):
     bench.up()
     counter = bench.home / "counter"
     for number in range(100):
-        bench.drop(f"many-{number}.md", f"---\nharness_id: shell\n---\n```sh\necho {number} | tee -a {counter}\n```\n")
+        bench.drop(
+            f"many-{number}.md",
+            f"---\nharness_id: shell\n---\n```sh\necho {number} | tee -a {counter}\n```\n",
+        )
     for number in range(100):
         assert bench.settled(f"many-{number}.md", 120) == "done"
     assert sorted(map(int, counter.read_text().split())) == list(range(100))

@@ -35,7 +35,7 @@ def test_metacharacters_everywhere_execute_nothing(make_bench, waiting):
     place = Path(bench.json("show", bench.session(name).name)["work"])
     assert body.strip() in (place / "brief-as-it-came").read_text()
     # Whatever had been executed would have left an X somewhere here.
-    assert [path for path in bench.home.rglob("X")] == []
+    assert list(bench.home.rglob("X")) == []
     (socket,) = bench.runtime.glob("*.sock")
     names = subprocess.run(
         ["tmux", "-N", "-S", str(socket), "list-windows", "-a", "-F", "#{session_name} #{window_name}"],
@@ -46,7 +46,9 @@ def test_metacharacters_everywhere_execute_nothing(make_bench, waiting):
     assert set(names) <= set("abcdefghijklmnopqrstuvwxyz0123456789- \n")
 
 
-@pytest.mark.parametrize("title", ["日本語のタイトル", "🚀🚀", "a/b", "x" * 300, "Ünïcödé tïtle", "..", "-rf", "2026-12-02"])
+@pytest.mark.parametrize(
+    "title", ["日本語のタイトル", "🚀🚀", "a/b", "x" * 300, "Ünïcödé tïtle", "..", "-rf", "2026-12-02"]
+)
 def test_any_title_becomes_an_id_that_works_everywhere(bench, title):
     bench.up()
     said = bench.json("drop", f"# {title}\n\n```sh\necho ok\n```", "-H", "shell")
@@ -80,7 +82,9 @@ def test_case_27_a_prompt_of_more_than_128_kib(bench):
     agent = bench.home / "agent"
     agent.write_text('#!/bin/sh\nwc -c < "$1"\n')
     agent.chmod(0o755)
-    (bench.root / "megaharness.toml").write_text(f'prefer = ["mine"]\n[harness.mine]\nargv = ["{agent}", "{{brief}}"]\n')
+    (bench.root / "megaharness.toml").write_text(
+        f'prefer = ["mine"]\n[harness.mine]\nargv = ["{agent}", "{{brief}}"]\n'
+    )
     bench.up()
     bench.drop("big.md", "Do this: " + "ü" * 300_000 + "\n")
     assert bench.settled("big.md") == "done", bench.trouble()

@@ -39,7 +39,9 @@ def test_a_dropped_file_is_run_verified_measured_and_moved(bench):
     # Every byte of the person is there; the block is the last key.
     assert head.startswith(GOOD.split("\n---\n")[0])
     assert body.startswith(GOOD.split("\n---\n", 1)[1])
-    assert re.search(r"megaharness:\n  id: make-green\n  status: done\n  session: make-green-1-[0-9a-f]{12}\n", head)
+    assert re.search(
+        r"megaharness:\n  id: make-green\n  status: done\n  session: make-green-1-[0-9a-f]{12}\n", head
+    )
     assert text.count("<!-- megaharness: result, attempt 1") == 1
     assert "> it is green" in body
     assert body.count("- [x] ") == 4
@@ -74,7 +76,12 @@ def test_the_commands_work_while_it_runs_and_after(bench, waiting):
         f"```sh\necho begun; while [ ! -e {gate} ]; do sleep 0.05; done; echo ended\n```\n",
     )
     session = bench.session("slow.md")
-    waiting(lambda: b"begun" in (session / "events.jsonl").read_bytes() if (session / "events.jsonl").exists() else 0, "output")
+    waiting(
+        lambda: (
+            b"begun" in (session / "events.jsonl").read_bytes() if (session / "events.jsonl").exists() else 0
+        ),
+        "output",
+    )
     assert "runs in shell since" in bench.mh("why", "slow")
     assert bench.view()["running"][0]["id"] == "slow"
     assert "RUNNING" in bench.mh()
@@ -136,7 +143,9 @@ def test_no_change_and_no_answer_is_no_op(bench):
     assert bench.rows()[0]["termination"] == "no_op"
 
 
-@pytest.mark.parametrize(("script", "termination"), [("exit 7", "crash/exit_7"), ("kill -9 $$", "crash/signal_9")])
+@pytest.mark.parametrize(
+    ("script", "termination"), [("exit 7", "crash/exit_7"), ("kill -9 $$", "crash/signal_9")]
+)
 def test_how_it_died_is_told_apart(bench, script, termination):
     bench.up()
     bench.drop("dies.md", f"---\nharness_id: shell\n---\n```bash\n{script}\n```\n")
@@ -148,7 +157,9 @@ def test_a_bad_file_is_refused_with_line_and_way_out_and_its_bytes_stay(bench, w
     bench.up()
     bad = "---\nharnes_id: shell\npriority: high\n---\nDo it\n"
     path = bench.drop("bad.md", bad)
-    shown = waiting(lambda: [row for row in bench.view()["needs_you"] if row["subject"] == "bad.md"], "shown first")
+    shown = waiting(
+        lambda: [row for row in bench.view()["needs_you"] if row["subject"] == "bad.md"], "shown first"
+    )
     assert "harness_id" in shown[0]["reason"]
     assert path.exists()
     assert bench.settled("bad.md") == "failed"
@@ -182,7 +193,10 @@ def test_order_after_priority_and_slots(bench, waiting):
     order = bench.home / "order"
     gate = bench.home / "gate"
     bench.up()
-    bench.drop("0-first.md", f"---\nharness_id: shell\n---\n```sh\nuntil [ -e {gate} ]; do sleep 0.05; done\necho x\n```\n")
+    bench.drop(
+        "0-first.md",
+        f"---\nharness_id: shell\n---\n```sh\nuntil [ -e {gate} ]; do sleep 0.05; done\necho x\n```\n",
+    )
     bench.session("0-first.md")
     bench.drop("b-low.md", track.format("", order))
     bench.drop("c-after.md", track.format("after: [a-high, b-low]\n", order))
@@ -204,7 +218,9 @@ def test_a_failed_predecessor_holds_its_followers_and_says_so(bench, waiting):
     bench.drop("first.md", "---\nharness_id: shell\n---\n```sh\nexit 1\n```\n")
     bench.drop("second.md", "---\nharness_id: shell\nafter: first\n---\n```sh\necho x\n```\n")
     bench.settled("first.md")
-    waiting(lambda: "which has failed" in json.dumps(bench.view()["needs_you"]), "second waits for the failed one")
+    waiting(
+        lambda: "which has failed" in json.dumps(bench.view()["needs_you"]), "second waits for the failed one"
+    )
     assert bench.folder("queued") == ["second.md"]
 
 

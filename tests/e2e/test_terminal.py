@@ -53,14 +53,17 @@ def person(bench):
 
 
 def own_socket(bench) -> Path:
-    (found,) = [path for path in bench.runtime.glob("mh-*.sock")]
+    (found,) = list(bench.runtime.glob("mh-*.sock"))
     return found
 
 
 def server_pid(socket: Path) -> int:
     return int(
         subprocess.run(
-            ["tmux", "-N", "-S", str(socket), "display-message", "-p", "#{pid}"], capture_output=True, text=True, check=True
+            ["tmux", "-N", "-S", str(socket), "display-message", "-p", "#{pid}"],
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
     )
 
@@ -122,7 +125,10 @@ def test_the_server_knows_no_secret_of_the_daemon(bench):
     bench.drop("x.md", "---\nharness_id: shell\n---\n```sh\necho ok\n```\n")
     bench.settled("x.md")
     shown = subprocess.run(
-        ["tmux", "-N", "-S", str(own_socket(bench)), "show-environment", "-g"], capture_output=True, text=True, check=True
+        ["tmux", "-N", "-S", str(own_socket(bench)), "show-environment", "-g"],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert "hunter2" not in shown
     for path in (bench.root / "sessions").rglob("*"):
