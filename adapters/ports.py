@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 Kind = Literal[
     "clean",
@@ -34,6 +34,24 @@ Kind = Literal[
     "lost",
     "refused",
 ]
+
+#: What each kind says, for people. Where the track's file lands is the daemon's decision.
+KINDS: Final[Mapping[Kind, str]] = {
+    "clean": "it ended by itself, and the contract is met, or there was nothing to check",
+    "incomplete": "it ended by itself, and checks of the contract failed",
+    "no_op": "it ended by itself with neither a change nor an answer, and there was nothing to check",
+    "limit": "the provider's usage limit was reached",
+    "auth": "a login or key was refused",
+    "budget": "it used more than the track or the settings allow",
+    "interrupt": "a person or a rule stopped it",
+    "swapped": "it ended so that another session could go on",
+    "setup": "it could not be started",
+    "provider": "the provider failed for good",
+    "stall": "it made no progress",
+    "crash": "the harness died by itself: an exit code other than 0, or a signal",
+    "lost": "how it ended is unknown: nothing recorded it",
+    "refused": "the file itself was bad; nothing was run",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@
     ├── NotRunning              there is no daemon to ask                          exit 3
     ├── DocumentError           a Markdown file of ours cannot be read as one
     │   └── PatchError          a patch would have changed more than it should
-    └── SpoolError
+    └── SpoolError              a file of the queue is not as it has to be
         ├── NotNow              somebody has the file open, or it moved: next tick
         └── IllegalTransition   a bug: the store refused it
 

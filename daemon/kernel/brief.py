@@ -10,27 +10,42 @@ from daemon.tracks.track import Check, Prose
 
 SCRATCH = (
     "You work in an empty git repository made for this task. If the task needs an existing repository, "
-    "say so and stop. Nobody is there to answer questions: decide, go on, and say in your last message what you decided."
+    "say so and stop. Nobody is there to answer questions: decide, go on, and say in your last message what "
+    "you decided."
 )
 
 
 def compose(body: str, checks: Sequence[Check], failed: Sequence[Receipt], *, prose: bool) -> str:
     """The brief. `prose` False: the task alone, byte for byte (a script is run, not read)."""
-    task = thread.without_results(body) if not prose else thread.request(body)
     if not prose:
-        return task
-    parts = [task.strip("\n")]
-    if reply := thread.reply(body):
-        parts.append(f"## Added since the last attempt\n\n{reply}")
+        return thread.without_results(body)
+    parts = [thread.request(body).strip("\n")]
+    # All of them: a new session remembers nothing of what was said to an earlier one.
+    if replies := thread.replies(body):
+        parts.append("## Added since, oldest first\n\n" + "\n\n".join(replies))
     if failed:
-        parts.append("## What the last attempt left open\n\n" + "\n\n".join(_receipt(receipt) for receipt in failed))
+        parts.append("## What the last attempt left open\n\n" + "\n\n".join(map(_receipt, failed)))
     if checks:
-        lines = [f"- {'' if isinstance(check, Prose) else 'check: '}{thread.code(check.text)}" for check in checks]
         parts.append(
-            "## Done when\n\nThese are judged after you have ended; your own word is not asked for.\n\n" + "\n".join(lines)
+            "## Done when\n\nThese are judged after you have ended; your own word is not asked for.\n\n"
+            + "\n".join(map(_check, checks))
         )
     parts.append(f"## Where you are\n\n{SCRATCH}")
     return "\n\n".join(parts) + "\n"
+
+
+def _check(check: Check) -> str:
+    if isinstance(check, Prose):
+        return "- " + check.text.replace("\n", "\n  ")
+    return f"- check: {_verbatim(check.text)}"
+
+
+def _verbatim(text: str) -> str:
+    """A check as it is run: a command must not be folded or cut."""
+    if thread.one_line(text) == text:
+        return thread.code(text)
+    fence = thread.fence(text, 3)
+    return "\n\n" + "\n".join(f"  {line}" for line in (fence, *text.split("\n"), fence))
 
 
 def _receipt(receipt: Receipt) -> str:

@@ -22,7 +22,7 @@ from daemon.kernel.scratch import Leftover, Outcome, Place, Scratch
 from daemon.kernel.starting import find_place
 from daemon.spool.sessions import Claim, read_json
 from daemon.tracks.machine import CheckResult, Conclusion
-from daemon.tracks.track import Check
+from daemon.tracks.track import Check, Prose
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,11 @@ class Conclude:
 
 
 def conclude(
-    order: Conclude, scratch: Scratch, publish: Publish, reap: Callable[[str], int], make_dir: Callable[[Path], None]
+    order: Conclude,
+    scratch: Scratch,
+    publish: Publish,
+    reap: Callable[[str], int],
+    make_dir: Callable[[Path], None],
 ) -> Concluded:
     """Raises contract.Cancelled when the event is set while checks run, OSError for the disk."""
     notes: list[str] = []
@@ -68,12 +72,16 @@ def conclude(
         receipts = verify(order.checks, _bench(order, place, leftovers, scratch, publish, reap, notes))
     outcome = _outcome(order, place, leftovers, scratch, publish, notes)
     answer = collected.answer is not None and collected.answer.strip() != ""
+    # Where git fails nobody knows what changed; then what lies there uncommitted has to do.
+    work = bool(outcome.files) if outcome is not None else bool(leftovers)
+    runnable = sum(1 for check in order.checks if not isinstance(check, Prose))
     return Concluded(
         conclusion=Conclusion(
             kind=termination.kind,
             code=termination.code,
             checks=tuple(CheckResult(receipt.text, receipt.passed) for receipt in receipts),
-            produced=answer or bool(outcome and outcome.files),
+            unchecked=0 if receipts else runnable,
+            produced=answer or work,
             feedback=order.harness is not None and order.harness.capabilities().feedback,
             why=why,
         ),
@@ -92,7 +100,13 @@ def _collect(order: Conclude, notes: list[str]) -> Collected:
         return Collected(Termination("lost", "no_adapter"), None)
     if isinstance(order.status, Unstarted):
         return Collected(Termination("interrupt", "not_started"), None)
-    return order.harness.collect(order.session)
+    try:
+        return order.harness.collect(order.session)
+    except OSError:
+        raise  # the disk: it may pass
+    except Exception as error:  # noqa: BLE001  an adapter may be anybody's; a slot must not wait for it to be mended
+        notes.append(f"Its answer could not be read: the adapter failed with {error!r}.")
+        return Collected(Termination("lost", "adapter"), None)
 
 
 def _termination(order: Conclude, collected: Collected) -> tuple[Termination, str]:
@@ -128,17 +142,20 @@ def _minutes(order: Conclude) -> str:
 
 def _leftovers(
     session: Path, place: Place | None, scratch: Scratch, publish: Publish, notes: list[str]
-) -> list[Leftover]:
+) -> list[Leftover] | None:
+    """What was not committed when it ended; None where that cannot be known."""
     path = session / "leftovers.json"
     raw = read_json(path)
     if raw is None:
         if place is None:
-            return []
+            return None
         try:
             found = scratch.leftovers(place)
         except GitError as error:
-            notes.append(f"What was not committed could not be listed: {error}. The files are in {place.path}.")
-            return []
+            notes.append(
+                f"What was not committed could not be listed: {error}. The files are in {place.path}."
+            )
+            return None
         # ASCII: a path that is not UTF-8 comes back as it was.
         raw = {"v": 1, "paths": [[entry.path, entry.why] for entry in found]}
         publish(path, json.dumps(raw).encode() + b"\n")
@@ -148,24 +165,25 @@ def _leftovers(
 def _bench(
     order: Conclude,
     place: Place,
-    leftovers: Sequence[Leftover],
+    leftovers: Sequence[Leftover] | None,
     scratch: Scratch,
     publish: Publish,
     reap: Callable[[str], int],
     notes: list[str],
 ) -> Bench:
-    try:
-        changed = scratch.changed(place, leftovers)
-    except GitError as error:
-        notes.append(f"The changes since the start could not be listed: {error}")
-        changed = [entry.path for entry in leftovers]
+    commit, changed = place.base, None
+    if leftovers is not None:
+        try:
+            commit, changed = scratch.head(place), scratch.changed(place, leftovers)
+        except GitError as error:
+            notes.append(f"The changes since the start could not be listed: {error}.")
     return Bench(
         workdir=place.path,
         session=order.session,
         session_id=order.claim.session,
         env=order.env,
-        commit=place.base,
-        uncommitted=[entry.path for entry in leftovers],
+        commit=commit,
+        uncommitted=None if leftovers is None else [entry.path for entry in leftovers],
         changed=changed,
         timeout=order.check_seconds,
         publish=publish,
@@ -177,7 +195,7 @@ def _bench(
 def _outcome(
     order: Conclude,
     place: Place | None,
-    leftovers: Sequence[Leftover],
+    leftovers: Sequence[Leftover] | None,
     scratch: Scratch,
     publish: Publish,
     notes: list[str],
@@ -185,7 +203,7 @@ def _outcome(
     path = order.session / "outcome.json"
     raw: dict[str, Any] | None = read_json(path)
     if raw is None:
-        if place is None:
+        if place is None or leftovers is None:
             return None
         message = f"{order.claim.item}: left uncommitted by attempt {order.claim.attempt}"
         try:
@@ -202,5 +220,8 @@ def _outcome(
         }
         publish(path, json.dumps(raw).encode() + b"\n")
     return Outcome(
-        raw["commit"], tuple(raw["files"]), raw["diffstat"], tuple(Leftover(path, why) for path, why in raw["left_out"])
+        raw["commit"],
+        tuple(raw["files"]),
+        raw["diffstat"],
+        tuple(Leftover(path, why) for path, why in raw["left_out"]),
     )

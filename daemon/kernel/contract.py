@@ -1,20 +1,22 @@
 """Runs the checks of a contract, each as a child process of its own, and keeps a receipt of each.
 
 A check gets the work directory, a clean environment, no standard input, and
-a time limit; afterwards its whole process tree is ended. A receipt that is
-there is not made again, so a crash in the middle runs the rest only.
+a time limit; afterwards its whole process tree is ended. What cannot be
+judged is not met. A receipt that is there is not made again, so a crash in
+the middle runs the rest only.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from daemon.tracks.track import Changed, Check, Clean, Contains, Exists, Prose, 
 
 #: What is kept of a check's output (bytes, from the end).
 TAIL = 8 << 10
-#: Seconds between asking a check's tree to end and ending it.
+#: Seconds in which the end of its output must come once its tree has been ended.
 GRACE = 2.0
 
 GLOB_FLAGS = wcglob.GLOBSTAR | wcglob.DOTGLOB | wcglob.BRACE
@@ -63,7 +65,7 @@ class Receipt:
                 "timed_out": self.timed_out,
                 "seconds": round(self.seconds, 3),
                 "commit": commit,
-                "tail": self.tail.encode("utf-8", "replace").decode(),
+                "tail": self.tail,
                 "detail": self.detail,
                 "at": stamp(time.time()),
             }
@@ -91,8 +93,9 @@ def load_receipt(path: Path, number: int) -> Receipt | None:
 class Bench:
     """Where and how checks run.
 
-    uncommitted: paths that were not committed when the harness ended.
-    changed: paths that differ from the base.
+    commit: what was checked out when the harness ended.
+    uncommitted: paths that were not committed then; None: nobody knows.
+    changed: paths that differ from the base; None: nobody knows.
     reap: ends what is left of the tree by its marker.
     """
 
@@ -101,8 +104,8 @@ class Bench:
     session_id: str
     env: Mapping[str, str]
     commit: str
-    uncommitted: Sequence[str]
-    changed: Sequence[str]
+    uncommitted: Sequence[str] | None
+    changed: Sequence[str] | None
     timeout: float
     publish: Callable[[Path, bytes], None]
     reap: Callable[[str], int]
@@ -134,29 +137,54 @@ def _judge(number: int, check: Check, bench: Bench) -> Receipt:
             return _process(number, check.text, ["bash", "-c", command], bench)
         case Contains(file=file, pattern=pattern):
             target = bench.workdir / file
-            if not target.is_file():
+            if not os.path.isfile(target):
                 return Receipt(number, check.text, False, detail=f"there is no file {file}")
             return _process(
                 number, check.text, [sys.executable, "-I", "-S", "-c", _SEARCH, pattern, str(target)], bench
             )
         case Exists(glob=pattern):
-            found = next(iter(wcglob.iglob(pattern, root_dir=bench.workdir, flags=GLOB_FLAGS)), None)
-            detail = "" if found is not None else "nothing matches"
-            return Receipt(number, check.text, found is not None, detail=detail)
+            return _found(number, check, lambda: _matches(pattern, bench.workdir), "nothing matches")
         case Changed(glob=pattern):
-            found = next((path for path in bench.changed if wcglob.globmatch(path, pattern, flags=GLOB_FLAGS)), None)
-            detail = "" if found is not None else f"{len(bench.changed)} files changed, none of them matches"
-            return Receipt(number, check.text, found is not None, detail=detail)
+            return _changed(number, check, pattern, bench.changed)
         case Clean():
-            dirty = len(bench.uncommitted)
-            detail = f"{dirty} paths were not committed: {', '.join(bench.uncommitted[:5])}" if dirty else ""
-            return Receipt(number, check.text, not dirty, detail=detail)
+            return _clean(number, check, bench.uncommitted)
         case Prose():
             return Receipt(number, check.text, None)
     raise AssertionError(f"no rule for {check!r}")
 
 
+def _clean(number: int, check: Check, uncommitted: Sequence[str] | None) -> Receipt:
+    if uncommitted is None:
+        return Receipt(number, check.text, False, detail="what was not committed could not be listed")
+    listed = ", ".join(uncommitted[:5])
+    detail = f"{len(uncommitted)} paths were not committed: {listed}" if uncommitted else ""
+    return Receipt(number, check.text, not uncommitted, detail=detail)
+
+
+def _changed(number: int, check: Check, pattern: str, changed: Sequence[str] | None) -> Receipt:
+    if changed is None:
+        return Receipt(number, check.text, False, detail="what has changed could not be listed")
+    none = f"{len(changed)} files changed, none of them matches"
+    return _found(number, check, lambda: wcglob.globfilter(changed, pattern, flags=GLOB_FLAGS), none)
+
+
+def _matches(pattern: str, workdir: Path) -> Iterator[str]:
+    for path in wcglob.iglob(pattern, root_dir=workdir, flags=GLOB_FLAGS):
+        if path.split("/", 1)[0] != ".git":  # git's own files are nobody's work
+            yield path
+
+
+def _found(number: int, check: Check, look: Callable[[], Iterable[object]], otherwise: str) -> Receipt:
+    try:
+        found = next(iter(look()), None)
+    except Exception as error:  # noqa: BLE001  wcmatch has errors of its own for patterns, under no common name
+        return Receipt(number, check.text, False, detail=f"it could not be looked for: {error}")
+    return Receipt(number, check.text, found is not None, detail="" if found is not None else otherwise)
+
+
 def _process(number: int, text: str, argv: Sequence[str], bench: Bench) -> Receipt:
+    if bench.cancelled.is_set():
+        raise Cancelled
     started = time.monotonic()
     try:
         child = subprocess.Popen(
@@ -168,44 +196,59 @@ def _process(number: int, text: str, argv: Sequence[str], bench: Bench) -> Recei
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    except OSError as error:
-        return Receipt(number, text, False, detail=f"it could not be started: {error.strerror or error}")
+    except (OSError, ValueError) as error:  # ValueError: a NUL, which no command line can hold
+        return Receipt(number, text, False, detail=f"it could not be started: {error}")
     tail = bytearray()
     reader = threading.Thread(target=_drain, args=(child, tail), daemon=True)
     reader.start()
-    timed_out = False
-    deadline = started + bench.timeout
-    while child.poll() is None:
-        left = deadline - time.monotonic()
-        if left <= 0 or bench.cancelled.is_set():
-            timed_out = left <= 0
-            _end(child)
-            break
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(min(left, 0.2))
-    code = child.wait()
-    bench.reap(bench.session_id)  # what it left behind, wherever it went
-    reader.join(GRACE)
-    if bench.cancelled.is_set() and not timed_out:
-        raise Cancelled
+    ended = _wait(child, started + bench.timeout, bench.cancelled)
     seconds = time.monotonic() - started
-    if timed_out:
+    # First by the marker, while descent from the child can still be seen; then what dropped the marker.
+    bench.reap(bench.session_id)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)  # not waited for yet, so the number is still its own
+    code = child.wait()
+    reader.join(GRACE)
+    if not ended and bench.cancelled.is_set():
+        raise Cancelled
+    if not ended:
         detail = f"took longer than {bench.timeout / 60:g} minutes and was ended"
     elif code < 0:
-        detail = f"was ended by signal {-code} ({signal.Signals(-code).name})"
+        detail = f"was ended by signal {-code} ({_signal_name(-code)})"
     else:
         detail = f"exit {code}" if code else ""
     return Receipt(
         number,
         text,
-        passed=code == 0 and not timed_out,
+        passed=code == 0 and ended,
         exit=code if code >= 0 else None,
         signal=-code if code < 0 else None,
-        timed_out=timed_out,
+        timed_out=not ended,
         seconds=seconds,
         tail=bytes(tail).decode("utf-8", "replace"),
         detail=detail,
     )
+
+
+def _wait(child: subprocess.Popen[bytes], deadline: float, cancelled: threading.Event) -> bool:
+    """Whether it ended by itself. It stays a zombie, so that its number cannot become another's."""
+    pidfd = os.pidfd_open(child.pid)
+    try:
+        end = select.poll()
+        end.register(pidfd, select.POLLIN)
+        while not end.poll(max(0.0, min(deadline - time.monotonic(), 0.2)) * 1000):
+            if cancelled.is_set() or time.monotonic() >= deadline:
+                return False
+    finally:
+        os.close(pidfd)
+    return True
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # the real-time signals have numbers only
+        return "real-time"
 
 
 def _drain(child: subprocess.Popen[bytes], tail: bytearray) -> None:
@@ -215,12 +258,3 @@ def _drain(child: subprocess.Popen[bytes], tail: bytearray) -> None:
         while part := os.read(child.stdout.fileno(), 1 << 16):
             tail += part
             del tail[:-TAIL]
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    for number, grace in ((signal.SIGTERM, GRACE), (signal.SIGKILL, None)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(grace)
-            return

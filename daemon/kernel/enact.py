@@ -31,10 +31,10 @@ from daemon.kernel.parts import Outcome, Parts
 from daemon.kernel.route import NoRoute, Route
 from daemon.spool import claim as claiming
 from daemon.spool.exchange import content_hash
-from daemon.spool.journal import tail_rows
+from daemon.spool.journal import TAIL, tail_rows
 from daemon.spool.sessions import STAYS, Claim, Settlement, make
 from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, State
-from daemon.spool.store import Entry, numbered
+from daemon.spool.store import REASON, Entry, same_name
 from daemon.tracks import actions, requests, thread
 from daemon.tracks.actions import Action
 from daemon.tracks.ids import MAX_LENGTH, slug
@@ -45,6 +45,14 @@ from daemon.tracks.track import Loaded, load
 BACKOFF = (1.0, 60.0)
 #: Seconds in which a runner is expected at the start gate before its window is opened again.
 START_WAIT = 10.0
+
+
+def _own_text(data: bytes) -> object:
+    """A person's part of a file, to compare; of one that cannot be read it is all of it."""
+    try:
+        return thread.own_text(data)
+    except DocumentError:
+        return data
 
 
 class DiskFault(Exception):
@@ -62,21 +70,23 @@ class Enactor:
     def enact(self, action: Action, now: Now) -> None:
         """Do one action. A failure is noted and tried again later; only DiskFault gets out."""
         subject = str(getattr(action, "session", None) or getattr(action, "name", ""))
+        name = type(action).__name__
         try:
             self._do(action, now)
         except NotNow as error:
-            self._pause(subject, now, str(error), quick=True)
+            self._pause(name, subject, now, str(error), quick=True)
         except OSError as error:
-            self._pause(subject, now, f"{error.strerror or error} ({error.filename})")
-            self._parts.log.warning("failed", action=type(action).__name__, subject=subject, error=str(error))
+            self._pause(name, subject, now, f"{error.strerror or error} ({error.filename})")
+            self._parts.log.warning("failed", action=name, subject=subject, error=str(error))
             if error.errno in DISK_ERRORS:
                 raise DiskFault(error) from error
         except Exception as error:
-            self._pause(subject, now, f"{type(error).__name__}: {error}")
-            self._parts.log.error("failed", action=type(action).__name__, subject=subject, exc_info=True)
+            self._pause(name, subject, now, f"{type(error).__name__}: {error}")
+            self._parts.log.error("failed", action=name, subject=subject, exc_info=True)
         else:
-            self._parts.memory.failures.pop(subject, None)
-            self._parts.memory.pauses.pop(subject, None)
+            # Of what the pool does, only its result says whether it worked.
+            if not isinstance(action, actions.Start | actions.Reap | actions.Conclude):
+                self._worked(subject)
 
     def _do(self, action: Action, now: Now) -> None:
         match action:
@@ -89,22 +99,29 @@ class Enactor:
             case actions.Stop(session, why, force):
                 self._stop(session, why, force, now)
             case actions.Reap(session):
+                self._parts.memory.reaping.add(session)
                 self._submit("reap", session, lambda: self._parts.reap(session))
             case actions.Conclude(session):
                 self._conclude(session, now)
             case actions.Settle():
                 self._settle(action, now)
+            case actions.SetAside(name, session):
+                self._set_aside(name, session)
             case actions.RollForward(session):
                 self._parts.memory.unsure.add(session)
                 self._roll_forward(session, now)
             case actions.Wait():
                 return
 
-    def _pause(self, subject: str, now: Now, why: str, *, quick: bool = False) -> None:
+    def _pause(self, action: str, subject: str, now: Now, why: str, *, quick: bool = False) -> None:
         memory = self._parts.memory
         count = memory.failures[subject] = memory.failures.get(subject, 0) + 1
         seconds = 0.5 if quick else min(BACKOFF[0] * 2.0 ** (count - 1), BACKOFF[1])
-        memory.pauses[subject] = Pause(now.mono + seconds, why)
+        memory.pauses[subject] = Pause(now.mono + seconds, why, action)
+
+    def _worked(self, subject: str) -> None:
+        self._parts.memory.failures.pop(subject, None)
+        self._parts.memory.pauses.pop(subject, None)
 
     def _submit(self, kind: str, session: str, work: Callable[[], Outcome]) -> None:
         self._parts.pool.submit(kind, session, work)
@@ -122,7 +139,9 @@ class Enactor:
         loaded = peek.loaded
         route = self._observer.route(loaded, now) if loaded is not None else None
         if loaded is None or peek.problems or peek.empty or not isinstance(route, Route):
-            why = "; ".join(map(str, peek.problems)) or (route.why if isinstance(route, NoRoute) else "it is empty now")
+            why = "; ".join(map(str, peek.problems)) or (
+                route.why if isinstance(route, NoRoute) else "it is empty now"
+            )
             if entry.state == QUEUED:
                 self._put_back(name, entry.name)
             raise NotNow(f"it changed while it was taken: {why}")
@@ -144,11 +163,14 @@ class Enactor:
                 "title": loaded.title.encode("utf-8", "replace").decode(),
             },
         )
+        # Should the disk refuse from here on, the claim may stand without its line in the journal.
+        parts.memory.unsure.add(ref.id)
         parts.sessions.begin(known, data)
         parts.memory.peeks.pop((entry.state, entry.name), None)
         if fresh is not None:
             parts.files.unlink(fresh)
         parts.journal.write(self._row(known, entry.state, ACTIVE, now, "claim"))
+        parts.memory.unsure.discard(ref.id)
         parts.log.info("claimed", track=item, session=ref.id, harness=str(route))
         try:
             self._render(known, self._facts(known, "active"))
@@ -222,19 +244,20 @@ class Enactor:
         parts = self._parts
         text = f"{name} was not run. What has to be changed:\n\n{why}\n\nCorrect it and move it back to queued/.\n"
         target = parts.store.refuse(name, why=text, state=state)
-        parts.journal.write(
-            {
-                "at": stamp(now.wall),
-                "name": name,
-                "from": state,
-                "to": FAILED,
-                "by": "daemon",
-                "termination": "refused",
-                "why": why,
-                "file": target,
-            }
-        )
+        parts.journal.write(self._refusal(name, state, target, why, now))
         parts.log.warning("refused", name=name, why=why)
+
+    def _refusal(self, name: str, state: State, target: str, why: str, now: Now) -> dict[str, Any]:
+        return {
+            "at": stamp(now.wall),
+            "name": name,
+            "from": state,
+            "to": FAILED,
+            "by": "daemon",
+            "termination": "refused",
+            "why": why,
+            "file": target,
+        }
 
     # -- start -----------------------------------------------------------------------------------
 
@@ -260,26 +283,33 @@ class Enactor:
         known = self._claim_of(session)
         loaded = self._loaded(known)
         refs = parts.sessions.of(known.item)
-        earlier = [ref for ref in refs if ref.attempt < known.attempt]
+        earlier = [parts.sessions.path(ref.id) for ref in refs if ref.attempt < known.attempt]
         minutes = loaded.track.budget.minutes or float(parts.settings.limits.minutes)
         model = known.extra.get("model")
+        try:
+            harness = self._harness(known)
+        except AdapterError as error:
+            self._start_failed(session, error, now)
+            return
         order = starting.Start(
             session=parts.sessions.path(session),
             claim=known,
             loaded=loaded,
-            harness=self._harness(known),
+            harness=harness,
             model=str(model) if model else None,
             env=self._environment(known),
             wall_s=minutes * 60.0,
             wake=parts.workspace.wake_file(session),
-            previous=parts.sessions.path(earlier[-1].id) if earlier else None,
+            earlier=tuple(reversed(earlier)),
             fresh=bool(known.extra.get("fresh")),
         )
         memory.starting.add(session)
         memory.start_tries[session] = memory.start_tries.get(session, 0) + 1
         memory.retry_at[session] = now.mono + START_WAIT
         self._submit(
-            "start", session, lambda: starting.start(order, parts.scratch, parts.terminal, parts.files.publish)
+            "start",
+            session,
+            lambda: starting.start(order, parts.scratch, parts.terminal, parts.files.publish),
         )
 
     # -- results of the pool ---------------------------------------------------------------------
@@ -291,20 +321,30 @@ class Enactor:
             memory.starting.discard(session)
             if isinstance(result, BaseException):
                 self._start_failed(session, result, now)
+            else:
+                self._worked(session)
         elif kind == "reap":
+            memory.reaping.discard(session)
             if isinstance(result, BaseException):
-                self._pool_failed(session, result, now)
+                self._pool_failed("Reap", session, result, now)
             else:
                 memory.reaped.add(session)
+                self._worked(session)
         elif kind == "conclude":
             memory.concluding.pop(session, None)
             if isinstance(result, Cancelled):
                 return
             if isinstance(result, concluding.Concluded):
                 memory.concluded[session] = result
+                self._worked(session)
             else:
                 assert isinstance(result, BaseException)
-                self._pool_failed(session, result, now)
+                self._pool_failed("Conclude", session, result, now)
+        elif kind == "force" and isinstance(result, BaseException):
+            memory.forced.discard(session)
+            self._pool_failed("Stop", session, result, now)
+        elif isinstance(result, BaseException):
+            self._parts.log.warning("failed", action=kind, error=str(result))
 
     def _start_failed(self, session: str, error: BaseException, now: Now) -> None:
         memory = self._parts.memory
@@ -313,7 +353,7 @@ class Enactor:
             case TerminalError():
                 # Not the track's fault, and it may pass: try for as long as it takes.
                 memory.start_tries[session] = 0
-                self._pause(session, now, f"{error}{hint}")
+                self._pause("Start", session, now, f"{error}{hint}")
             case HarnessMissing():
                 memory.start_failed[session] = f"setup/harness_missing: {error}{hint}"
             case BriefUnusable():
@@ -323,14 +363,16 @@ class Enactor:
             case GitError():
                 memory.start_failed[session] = f"setup/git: {error}{f' ({error.hint})' if error.hint else ''}"
             case _:
-                self._pool_failed(session, error, now)
+                self._pool_failed("Start", session, error, now)
                 return
         self._parts.log.warning("not started", session=session, why=f"{error}{hint}")
 
-    def _pool_failed(self, session: str, error: BaseException, now: Now) -> None:
-        self._pause(session, now, f"{type(error).__name__}: {error}")
-        self._parts.log.error("failed", session=session, exc_info=error)
+    def _pool_failed(self, action: str, session: str, error: BaseException, now: Now) -> None:
+        self._pause(action, session, now, f"{type(error).__name__}: {error}")
+        self._parts.log.error("failed", action=action, session=session, exc_info=error)
         if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+            # Not the track's fault: a start is tried for as long as it takes.
+            self._parts.memory.start_tries.pop(session, None)
             raise DiskFault(error) from error
 
     # -- stop ------------------------------------------------------------------------------------
@@ -374,12 +416,18 @@ class Enactor:
         self._submit(
             "conclude",
             session,
-            lambda: concluding.conclude(order, parts.scratch, parts.files.publish, parts.reap, parts.files.make_dirs),
+            lambda: concluding.conclude(
+                order, parts.scratch, parts.files.publish, parts.reap, parts.files.make_dirs
+            ),
         )
 
     def _stop_request(self, item: str) -> str | None:
         for request in requests.load(self._parts.workspace.requests):
-            if isinstance(request, requests.Request) and request.verb == "interrupt" and request.track == item:
+            if (
+                isinstance(request, requests.Request)
+                and request.verb == "interrupt"
+                and request.track == item
+            ):
                 return request.why or "interrupted"
         return None
 
@@ -406,7 +454,7 @@ class Enactor:
             why=action.why,
             extra={
                 "row": self._eval_row(known, concluded, action, now),
-                "checks": summary(concluded.conclusion.checks),
+                "checks": summary(concluded.conclusion.checks, concluded.conclusion.unchecked),
                 "place": str(concluded.place.path) if concluded.place else None,
                 "commit": concluded.outcome.commit if concluded.outcome else None,
                 "next": result.next,
@@ -416,21 +464,21 @@ class Enactor:
         parts.memory.concluded.pop(action.session, None)
         self._roll_forward(action.session, now)
 
-    def _result(
-        self, known: Claim, concluded: concluding.Concluded, action: actions.Settle
-    ) -> thread.Result:
+    def _result(self, known: Claim, concluded: concluding.Concluded, action: actions.Settle) -> thread.Result:
         harness, model = known.extra.get("harness", ""), known.extra.get("model")
         wall = f"{concluded.ended.wall_s:.0f} s" if concluded.ended else "not run"
         where = f"{harness}/{model}" if model else str(harness)
         # The destination is what happens next; of an attempt that stays, only the end is known.
         word = "attempt ended" if action.destination == STAYS else action.destination
-        headline = f"{word}: {action.termination} · {summary(concluded.conclusion.checks)} · {where} · {wall}"
+        checked = summary(concluded.conclusion.checks, concluded.conclusion.unchecked)
+        headline = f"{word}: {action.termination} · {checked} · {where} · {wall}"
         notes = [*([action.why] if action.why else []), *concluded.notes]
         lines = [
             thread.CheckLine(
                 text=receipt.text,
                 passed=receipt.passed,
-                detail=receipt.detail or ("to judge" if receipt.passed is None else f"{receipt.seconds:.1f} s"),
+                detail=receipt.detail
+                or ("to judge" if receipt.passed is None else f"{receipt.seconds:.1f} s"),
                 tail=receipt.tail,
             )
             for receipt in concluded.receipts
@@ -438,7 +486,9 @@ class Enactor:
         outcome, place = concluded.outcome, concluded.place
         following = ""
         if place is not None:
-            following = f"look at the work in {thread.code(str(place.path))} (branch {thread.code(place.branch)})"
+            following = (
+                f"look at the work in {thread.code(str(place.path))} (branch {thread.code(place.branch)})"
+            )
             if action.destination == FAILED:
                 following += f"; to go on from there: {thread.code(f'mh requeue {known.item}')}"
         return thread.Result(
@@ -541,15 +591,16 @@ class Enactor:
 
     def _already_there(self, known: Claim, state: State) -> str | None:
         """The name under which a crash left it after the rename: told by the session's own marker."""
-        number = 1
-        while True:
-            name = numbered(known.name, number)
-            path = self._parts.store.path(state, name)
-            if not os.path.lexists(path):
-                return None
-            if path.is_file() and thread.has_result(self._parts.files.read(path), known.session):
+        store = self._parts.store
+        for name in sorted(os.listdir(store.folder(state))):
+            path = store.path(state, name)
+            if not same_name(name, known.name) or not path.is_file():
+                continue
+            if thread.has_result(self._parts.files.read(path), known.session):
+                # The crash may have come before the rename was on disk, and `settled` must not be there first.
+                store.sync(ACTIVE, state)
                 return name
-            number += 1
+        return None
 
     def _write_result(self, known: Claim, settlement: Settlement, state: State) -> None:
         """Append the result and bring the block up to date, in one exchange."""
@@ -557,19 +608,21 @@ class Enactor:
         text = (parts.sessions.path(known.session) / "result.md").read_bytes().decode("utf-8", "replace")
         facts = self._facts(known, state, settlement)
 
-        def patch(data: bytes) -> bytes:
-            try:
-                return thread.with_result(thread.rendered(data, facts), known.session, text)
-            except DocumentError:
-                # Its frontmatter was broken by hand while it ran: the result still comes back.
-                if thread.has_result(data, known.session):
-                    return data
-                return data + (b"" if data.endswith(b"\n") else b"\n") + b"\n" + text.encode()
-
         path = parts.store.path(ACTIVE, known.name)
         if not path.exists():
             self._restore(known, path)
-        parts.exchange.rewrite(path, known.session, patch)
+        parts.exchange.rewrite(path, known.session, lambda data: self._patched(data, facts, text))
+
+    def _patched(self, data: bytes, facts: thread.Facts, result: str) -> bytes:
+        """The file with the daemon's block, and the result if there is one."""
+        try:
+            data = thread.rendered(data, facts)
+            return thread.with_result(data, facts.session, result) if result else data
+        except DocumentError:
+            # Its frontmatter was broken by hand while it ran: the result still comes back.
+            if not result or thread.has_result(data, facts.session):
+                return data
+            return data + (b"" if data.endswith(b"\n") else b"\n") + b"\n" + result.encode()
 
     def _restore(self, known: Claim, path: Path) -> None:
         """The file is gone from active/: put back what is known of it, so that the result has a place."""
@@ -612,8 +665,10 @@ class Enactor:
         }
 
     def _journal(self, known: Claim, settlement: Settlement, state: str, now: Now, *, sure: bool) -> None:
-        if not sure and self._parts.journal.has(known.session, state):
-            return
+        if not sure:
+            self._journal_claim(known, {(row.get("session"), row.get("to")) for row in self._tail()}, now)
+            if self._parts.journal.has(known.session, state):
+                return
         row = self._row(known, ACTIVE, state, now, settlement.why or settlement.termination)
         row["termination"] = settlement.termination
         if not sure:
@@ -622,30 +677,38 @@ class Enactor:
 
     def _drop_requests(self, item: str) -> None:
         for request in requests.load(self._parts.workspace.requests):
-            if isinstance(request, requests.Request) and request.verb == "interrupt" and request.track == item:
+            if (
+                isinstance(request, requests.Request)
+                and request.verb == "interrupt"
+                and request.track == item
+            ):
                 self._parts.files.unlink(request.path)
 
     # -- late edits ------------------------------------------------------------------------------
+
+    def _set_aside(self, name: str, session: str) -> None:
+        """An editor saved the file of a settled track back into active/: text to merge, nothing to run."""
+        path = self._parts.store.path(ACTIVE, name)
+        self._parts.exchange.set_aside(path, session)
+        self._parts.store.look([path])
+        self._parts.log.info("saved after its end", name=name, session=session)
 
     def merge_late(self, session: str, theirs: bytes, ours: str) -> None:
         """A person's text that came out of an exchange, or was saved into it later: put it where the track is now."""
         parts = self._parts
         known = parts.sessions.claim(session)
+        if known is not None and (newest := parts.sessions.newest(known.item)) is not None:
+            known = parts.sessions.claim(newest.id)
         path = self._file_of(known) if known is not None else None
         if known is not None and path is not None:
             there = parts.files.read(path)
-            try:
-                mine = thread.own_text(theirs)
-                if mine == thread.own_text(there):
-                    return
-                spec = parts.files.read(parts.sessions.path(session) / "spec.md")
-                untouched = content_hash(there) == ours or thread.own_text(there) == thread.own_text(spec)
-            except DocumentError:
-                untouched = False
-            if untouched:
-                parts.exchange.rewrite(path, session, lambda data: self._on_top(theirs, data, known))
-                parts.store.look([path])
-                parts.log.info("late save merged", track=known.item, path=str(path))
+            if _own_text(theirs) == _own_text(there):
+                return
+            spec = parts.files.read(parts.sessions.path(session) / "spec.md")
+            untouched = content_hash(there) == ours or _own_text(there) == _own_text(spec)
+            # An old buffer knows nothing of later attempts, nor of what was replied to them.
+            if untouched and thread.results(there) <= {*thread.results(theirs), known.session}:
+                self._put_on_top(path, known, there, theirs)
                 return
         # Two different texts of a person: neither may win by itself. Both are kept.
         folder = parts.sessions.path(session)
@@ -655,16 +718,25 @@ class Enactor:
             parts.files.publish(kept, theirs)
         parts.log.warning("late save kept", session=session, path=str(kept))
 
-    def _on_top(self, theirs: bytes, there: bytes, known: Claim) -> bytes:
-        """Their text, with the daemon's block and results as they stand in the file now."""
-        settlement = self._parts.sessions.settlement(known.session)
-        settled = settlement is not None and settlement.destination != STAYS
-        status = str(settlement.destination) if settlement is not None and settled else ACTIVE
-        merged = thread.rendered(theirs, self._facts(known, status, settlement if settled else None))
-        if settled and thread.has_result(there, known.session):
-            text = self._parts.files.read(self._parts.sessions.path(known.session) / "result.md")
-            merged = thread.with_result(merged, known.session, text.decode("utf-8", "replace"))
-        return merged
+    def _put_on_top(self, path: Path, known: Claim, there: bytes, theirs: bytes) -> None:
+        """Their text, with the daemon's block and result as they stand in the file now. Raises NotNow."""
+        parts = self._parts
+        settlement = parts.sessions.settlement(known.session)
+        settled = settlement if settlement is not None and settlement.destination != STAYS else None
+        facts = self._facts(known, str(settled.destination) if settled is not None else ACTIVE, settled)
+        result = ""
+        if thread.has_result(there, known.session):
+            raw = parts.files.read(parts.sessions.path(known.session) / "result.md")
+            result = raw.decode("utf-8", "replace")
+
+        def patch(data: bytes) -> bytes:
+            if data != there:
+                raise NotNow(f"{path.name} has just changed")
+            return self._patched(theirs, facts, result)
+
+        parts.exchange.rewrite(path, known.session, patch)
+        parts.store.look([path])
+        parts.log.info("late save merged", track=known.item, path=str(path))
 
     def _file_of(self, known: Claim) -> Path | None:
         place = self._parts.sessions.place(known.session)
@@ -676,17 +748,42 @@ class Enactor:
     # -- at start --------------------------------------------------------------------------------
 
     def recover_journal(self, now: Now) -> None:
-        """A claim whose line a crash swallowed gets one. Settled ones are seen to when they roll forward."""
+        """Claims and refusals whose line was swallowed, by a crash or by a disk that refused, get one.
+
+        Settled sessions are seen to when they roll forward.
+        """
         parts = self._parts
-        rows = {(row.get("session"), row.get("to")) for row in tail_rows(parts.journal.path)}
-        for ref in parts.sessions.open():
-            known = parts.sessions.claim(ref.id)
-            if known is not None and (ref.id, ACTIVE) not in rows and known.attempt == known.round:
-                row = self._row(known, QUEUED, ACTIVE, now, "claim")
-                parts.journal.write({**row, "by": "recovered"})
-            if parts.sessions.settlement(ref.id) is not None:
-                parts.memory.unsure.add(ref.id)
         parts.store.clear_temps(now.wall)
         parts.store.clear_reasons()
+        rows = self._tail()
+        written = {(row.get("session"), row.get("to")) for row in rows}
+        for ref in parts.sessions.open():
+            known = parts.sessions.claim(ref.id)
+            if known is not None:
+                self._journal_claim(known, written, now)
+            if parts.sessions.settlement(ref.id) is not None:
+                parts.memory.unsure.add(ref.id)
+        self._journal_refusals(rows, now)
 
+    def _tail(self) -> list[dict[str, Any]]:
+        return list(tail_rows(self._parts.journal.path))
 
+    def _journal_claim(self, known: Claim, written: set[tuple[Any, Any]], now: Now) -> None:
+        if (known.session, ACTIVE) not in written and known.attempt == known.round:
+            row = self._row(known, QUEUED, ACTIVE, now, "claim")
+            self._parts.journal.write({**row, "by": "recovered"})
+
+    def _journal_refusals(self, rows: list[dict[str, Any]], now: Now) -> None:
+        parts = self._parts
+        written = {(row.get("file"), row.get("why")) for row in rows if row.get("termination") == "refused"}
+        names = parts.store.names(FAILED)
+        cut = bool(rows) and parts.journal.path.stat().st_size > TAIL
+        for target in sorted(name.removesuffix(REASON) for name in names if name.endswith(f".md{REASON}")):
+            path = parts.store.path(FAILED, f"{target}{REASON}")
+            # What is older than the part of the journal that was read has its line before it.
+            if target not in names or (cut and stamp(path.stat().st_mtime) < str(rows[0].get("at"))):
+                continue
+            text = parts.files.read(path).decode("utf-8", "replace")
+            if not any(target == file and str(why) in text for file, why in written):
+                row = self._refusal(target, QUEUED, target, text, now)
+                parts.journal.write({**row, "by": "recovered"})

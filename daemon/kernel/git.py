@@ -5,6 +5,14 @@ a repository is touched its local configuration is listed (which runs
 nothing), and every key that could name a program is overridden through the
 environment (``GIT_CONFIG_COUNT``, git-config(1)): hooks, fsmonitor, pagers,
 external diffs, textconv, filters, signing, ssh commands, credential helpers.
+No transport may be used (``GIT_ALLOW_PROTOCOL``): a "promisor" remote would
+be asked for a missing object by a command of its choice.
+
+Which repository is meant is said, never searched for (``GIT_DIR``): without
+its ``.git`` a work directory would be taken for part of one further up, and
+``core.worktree`` could point anywhere. Git never looks into nested
+repositories for us (``--ignore-submodules``): their configurations have not
+been listed.
 """
 
 from __future__ import annotations
@@ -36,6 +44,12 @@ _HARMLESS: dict[str, str] = {
     "maintenance.auto": "false",
     "credential.helper": "",
     "uploadpack.packobjectshook": "",
+    # Not programs, but what makes a plain commit fail, differ, or be gone after a power cut.
+    "core.safecrlf": "false",
+    "core.fsync": "committed",
+    "diff.ignoresubmodules": "dirty",
+    "i18n.commitencoding": "UTF-8",
+    "submodule.recurse": "false",
 }
 _PROGRAM_KEYS = re.compile(
     r"""filter\..*\.(clean|smudge|process|required) | diff\..*\.(command|textconv) | merge\..*\.driver
@@ -62,6 +76,7 @@ def _environment(overrides: Mapping[str, str]) -> dict[str, str]:
     env = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     env |= AUTHOR
     env |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_PAGER": "cat", "GIT_EDITOR": "true"}
+    env |= {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
     env["GIT_CONFIG_COUNT"] = str(len(overrides))
     for number, (key, value) in enumerate(overrides.items()):
         env[f"GIT_CONFIG_KEY_{number}"] = key
@@ -69,7 +84,9 @@ def _environment(overrides: Mapping[str, str]) -> dict[str, str]:
     return env
 
 
-def _run(args: Sequence[str], cwd: Path, env: Mapping[str, str], stdin: bytes | None, timeout: float) -> bytes:
+def _run(
+    args: Sequence[str], cwd: Path, env: Mapping[str, str], stdin: bytes | None, timeout: float
+) -> bytes:
     try:
         done = subprocess.run(
             ["git", *args],
@@ -80,30 +97,47 @@ def _run(args: Sequence[str], cwd: Path, env: Mapping[str, str], stdin: bytes | 
             timeout=timeout,
             check=False,
         )
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         if not cwd.is_dir():
             raise GitError(f"{cwd} is not there any more") from error
         raise GitError("git is not installed", "install it: apt-get install git") from error
+    except PermissionError as error:
+        # Not the disk's fault: an agent can take its own directory's permissions away.
+        raise GitError(f"{cwd} cannot be entered: permission denied", f"chmod u+rwx {cwd}") from error
     except subprocess.TimeoutExpired as error:
-        raise GitError(f"git {args[0]} took longer than {timeout:.0f} s in {cwd}") from error
+        raise GitError(f"git {_verb(args)} took longer than {timeout:.0f} s in {cwd}") from error
     if done.returncode != 0:
         words = done.stderr.decode("utf-8", "replace").strip() or f"exit {done.returncode}"
-        raise GitError(f"git {args[0]}: {words}")
+        raise GitError(f"git {_verb(args)}: {words}")
     return done.stdout
 
 
+def _verb(args: Sequence[str]) -> str:
+    return next((arg for arg in args if not arg.startswith("-")), "")
+
+
 class Repository:
-    """A repository whose configuration is not trusted. One object per piece of work: it lists the keys once."""
+    """A repository whose configuration is not trusted. One object per piece of work: it lists the keys once.
+
+    `path` is the work tree, with the repository in its ``.git``, a real directory. Raises GitError where it is none.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._overrides: dict[str, str] | None = None
+        self._where = {"GIT_DIR": str(path / ".git"), "GIT_WORK_TREE": str(path)}
+        if not os.path.isdir(path / ".git") or os.path.islink(path / ".git"):
+            raise GitError(f"{path} is no git repository any more, or cannot be entered")
 
     def overrides(self) -> dict[str, str]:
         if self._overrides is None:
             found = dict(_HARMLESS)
             listing = _run(
-                ["config", "--null", "--name-only", "--list", "--includes"], self.path, _environment({}), None, 30
+                ["config", "--null", "--name-only", "--list", "--includes"],
+                self.path,
+                _environment({}) | self._where,
+                None,
+                30,
             )
             for raw in listing.split(b"\0"):
                 key = os.fsdecode(raw)
@@ -114,7 +148,7 @@ class Repository:
 
     def git(self, *args: str, stdin: bytes | None = None, timeout: float = 120) -> bytes:
         """Run git there; returns what it printed. Raises GitError."""
-        return _run(args, self.path, _environment(self.overrides()), stdin, timeout)
+        return _run(args, self.path, _environment(self.overrides()) | self._where, stdin, timeout)
 
     def text(self, *args: str) -> str:
         return self.git(*args).decode("utf-8", "replace").strip()

@@ -38,6 +38,7 @@ class Memory:
     #: Sessions seen running: their output alone is no reason for a tick.
     running: set[str] = field(default_factory=set)
     forced: set[str] = field(default_factory=set)
+    reaping: set[str] = field(default_factory=set)
     reaped: set[str] = field(default_factory=set)
     #: Found with an intent at start, or after a failed try: rows of history may be written already.
     unsure: set[str] = field(default_factory=set)
@@ -57,5 +58,5 @@ class Memory:
             self.failures,
         ):
             known.pop(session, None)
-        for names in (self.starting, self.running, self.forced, self.reaped, self.unsure):
+        for names in (self.starting, self.running, self.forced, self.reaping, self.reaped, self.unsure):
             names.discard(session)

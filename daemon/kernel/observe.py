@@ -75,7 +75,9 @@ class Observer:
                 queue.ids.setdefault(track_id, entry.name)
         for entry in waiting:
             observed = self._guarded(
-                entry.name, entry.signature, lambda entry=entry: self._candidate(entry, now, queue, held)  # type: ignore[misc]
+                entry.name,
+                entry.signature,
+                lambda entry=entry: self._candidate(entry, now, queue, held),  # type: ignore[misc]
             )
             if observed is not None:
                 found.append(observed)
@@ -94,6 +96,9 @@ class Observer:
             del parked[subject]
         try:
             return look()
+        except OSError as error:
+            # The disk's trouble, not a fault of ours: looked at again.
+            return Parked(subject, f"OSError: {error}", slot)
         except Exception:
             fault = Parked(subject, traceback.format_exc(), slot)
             parked[subject] = (fault, signature)
@@ -116,7 +121,12 @@ class Observer:
         if known is None:
             raise ValueError(f"sessions/{ref.id}/claim.json cannot be read")
         attempt = Attempt(
-            known.item, known.session, known.name, known.attempt, known.round, str(known.extra.get("harness", ""))
+            known.item,
+            known.session,
+            known.name,
+            known.attempt,
+            known.round,
+            str(known.extra.get("harness", "")),
         )
         pause = memory.pauses.get(ref.id)
         if sessions.settlement(ref.id) is not None:
@@ -146,12 +156,14 @@ class Observer:
                     pause=pause,
                 )
             case Lost(why=why) if ref.id not in memory.reaped:
-                return Unknown(attempt, why, pause=pause)
+                return Unknown(attempt, why, busy=ref.id in memory.reaping, pause=pause)
             case Ended() | Cancelled() | Lost():
                 concluded = memory.concluded.get(ref.id)
+                cancelled = memory.concluding.get(ref.id)
                 return Over(
                     attempt,
-                    busy=ref.id in memory.concluding,
+                    busy=cancelled is not None,
+                    stopping=cancelled is not None and cancelled.is_set(),
                     conclusion=concluded.conclusion if concluded else None,
                     stop=stop,
                     pause=pause,
@@ -200,7 +212,10 @@ class Observer:
         problems = tuple(self._not_built(loaded))
         claimed = thread.block_id(data)
         return Peek(
-            entry.signature, loaded=loaded, block_id=claimed if claimed and is_id(claimed) else None, problems=problems
+            entry.signature,
+            loaded=loaded,
+            block_id=claimed if claimed and is_id(claimed) else None,
+            problems=problems,
         )
 
     def _not_built(self, loaded: Loaded) -> Iterator[Problem]:
@@ -224,7 +239,9 @@ class Observer:
         candidate = Candidate(entry.name, entry.state, memory.arrivals[entry.state, entry.name])
         if why := claiming.odd(entry, self._parts.uid):
             return replace(candidate, holds=(Hold(why, needs_you=True),))
-        lock = claiming.editor_lock(store.folder(entry.state), entry.name, store.others(entry.state), now.wall)
+        lock = claiming.editor_lock(
+            store.folder(entry.state), entry.name, store.others(entry.state), now.wall
+        )
         still = self._parts.stillness.judge(entry, now.mono, now.wall, lock)
         holds: list[Hold] = []
         pause = memory.pauses.get(entry.name)
@@ -240,15 +257,24 @@ class Observer:
             return None
         except PermissionError:
             return replace(
-                candidate, holds=(Hold("it cannot be read: permission denied", unblock="chmod u+r it", needs_you=True),)
+                candidate,
+                holds=(Hold("it cannot be read: permission denied", unblock="chmod u+r it", needs_you=True),),
             )
+        except OSError as error:
+            return replace(candidate, holds=(Hold(f"it cannot be read: {error.strerror}", now.mono + 1.0),))
+        if entry.state == ACTIVE and (late := self._late_save_of(entry, peek)) is not None:
+            return replace(candidate, holds=tuple(holds), late=late)
         if peek.problems or peek.empty:
-            return replace(candidate, fault=self._fault(entry, peek, now))
+            return replace(candidate, fault=self._fault(entry, peek, now), holds=tuple(holds))
         assert peek.loaded is not None
-        if entry.name in held and entry.state == QUEUED and self._is_edit_of_running(entry, peek.loaded):
-            holds.append(
-                Hold("looks like an edit of the running track of the same name; waits until that has ended")
-            )
+        if entry.name in held and entry.state == QUEUED:
+            if self._is_edit_of_running(entry, peek.loaded):
+                holds.append(
+                    Hold("looks like an edit of the running track of the same name; waits until that has ended")
+                )
+            elif entry.name not in store.entries(ACTIVE):
+                # Taken now it would get the very name under which the running one expects its own file.
+                holds.append(Hold("waits until the running track of the same name has ended"))
         holds += self._after(peek.loaded, entry, now, queue)
         if not holds:
             route = self._parts.router.route(peek.loaded.track, now.mono)
@@ -259,7 +285,9 @@ class Observer:
     def _fault(self, entry: Entry, peek: Peek, now: Now) -> Fault:
         shown = EMPTY_SHOWN if peek.empty else FAULT_SHOWN
         text = "\n".join(map(str, peek.problems)) or "the file is empty: write what is to be done"
-        still_for = max(now.wall - entry.ctime_ns / 1e9, now.mono - self._parts.stillness.since(entry, now.mono))
+        still_for = max(
+            now.wall - entry.ctime_ns / 1e9, now.mono - self._parts.stillness.since(entry, now.mono)
+        )
         return Fault(text, now.mono + max(0.0, shown - still_for))
 
     def _is_edit_of_running(self, entry: Entry, loaded: Loaded) -> bool:
@@ -267,12 +295,29 @@ class Observer:
         for ref in self._parts.sessions.open():
             known = self._parts.sessions.claim(ref.id)
             if known is not None and known.name == entry.name:
-                try:
-                    spec = frontmatter.read((self._parts.sessions.path(ref.id) / "spec.md").read_bytes()).body
-                except (OSError, DocumentError):
-                    return False
-                return loaded.document.body.strip()[:200] == spec.strip()[:200]
+                return self._begins_like(loaded, ref.id)
         return False
+
+    def _late_save_of(self, entry: Entry, peek: Peek) -> str | None:
+        """The settled session whose file this is once more: an editor's late save, unless that file was moved here."""
+        if peek.loaded is None:
+            return None
+        for item in self._ids_of(entry):
+            newest = self._parts.sessions.newest(item)
+            if newest is None or self.place_of(newest.id) is None:
+                continue
+            known = self._parts.sessions.claim(newest.id)
+            if known is not None and known.name == entry.name and self._begins_like(peek.loaded, newest.id):
+                return newest.id
+        return None
+
+    def _begins_like(self, loaded: Loaded, session: str) -> bool:
+        try:
+            spec = frontmatter.read((self._parts.sessions.path(session) / "spec.md").read_bytes()).body
+        except (OSError, DocumentError):
+            return False
+        beginning = spec.strip()[:200]
+        return beginning != "" and loaded.document.body.strip().startswith(beginning)
 
     # -- predecessors ----------------------------------------------------------------------------
 
@@ -322,7 +367,8 @@ class Observer:
             return settlement.destination
         for state in (DONE, FAILED):
             if any(
-                name.endswith(".md") and slug(name[: -len(".md")]) == track_id for name in self._parts.store.names(state)
+                name.endswith(".md") and slug(name[: -len(".md")]) == track_id
+                for name in self._parts.store.names(state)
             ):
                 return state
         return "unknown"

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from daemon.kernel.git import GitError, Repository, initialise
 FILE_CAP = 50 << 20
 #: The base is also kept as a ref, so that it can be read from the repository alone.
 BASE_REF = "refs/megaharness/base"
+#: No program of the person's or the repository's choice shapes a listing.
+_PLAIN = ("--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty")
 
 _SECRET_NAMES = frozenset(
     {
@@ -51,7 +54,10 @@ class Place:
     base: str
 
     def encode(self) -> bytes:
-        return json.dumps({"v": 1, "path": str(self.path), "branch": self.branch, "base": self.base}).encode() + b"\n"
+        return (
+            json.dumps({"v": 1, "path": str(self.path), "branch": self.branch, "base": self.base}).encode()
+            + b"\n"
+        )
 
 
 def decode(raw: dict[str, object]) -> Place:
@@ -81,11 +87,20 @@ def looks_secret(path: str) -> bool:
     return name in _SECRET_NAMES or name.startswith(".env.") or name.endswith(_SECRET_ENDINGS)
 
 
-class Scratch:
-    """`home(name)` gives the directory for a name."""
+def _sync(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
-    def __init__(self, home: Callable[[str], Path]) -> None:
+
+class Scratch:
+    """`home(name)` gives the directory for a name; files over `cap` bytes are not committed."""
+
+    def __init__(self, home: Callable[[str], Path], cap: int = FILE_CAP) -> None:
         self._home = home
+        self._cap = cap
 
     def taken(self, track: str) -> bool:
         return os.path.lexists(self._home(track))
@@ -105,6 +120,7 @@ class Scratch:
         base = initialise(making, branch, f"empty start of {track}")
         Repository(making).git("update-ref", BASE_REF, base)
         making.rename(path)
+        _sync(path.parent)
         return Place(path, branch, base)
 
     def _base(self, path: Path) -> str:
@@ -121,7 +137,12 @@ class Scratch:
     def leftovers(self, place: Place) -> list[Leftover]:
         """What is not committed now, with the reason for what will stay so. Raises GitError."""
         listing = Repository(place.path).git(
-            "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=none"
+            "status",
+            "--porcelain=v1",
+            "-z",
+            "--untracked-files=all",
+            "--no-renames",
+            "--ignore-submodules=dirty",
         )
         found = []
         for row in listing.split(b"\0"):
@@ -132,11 +153,16 @@ class Scratch:
         return found
 
     def _kept_out(self, file: Path, path: str) -> str:
+        try:
+            found = os.lstat(file)
+        except OSError:
+            return ""  # deleted: that can be committed whatever it was
+        if stat.S_ISDIR(found.st_mode):  # or a file was deleted and a directory stands in its place
+            return "a repository of its own" if os.path.lexists(file / ".git") else ""
         if looks_secret(path):
             return "looks like a secret"
-        with contextlib.suppress(OSError):
-            if file.is_file() and not file.is_symlink() and file.stat().st_size > FILE_CAP:
-                return f"larger than {FILE_CAP >> 20} MB"
+        if stat.S_ISREG(found.st_mode) and found.st_size > self._cap:
+            return f"larger than {self._cap / (1 << 20):g} MB"
         return ""
 
     def commit(self, place: Place, leftovers: Iterable[Leftover], message: str) -> Outcome:
@@ -144,46 +170,68 @@ class Scratch:
         repository = Repository(place.path)
         left_out = [entry for entry in leftovers if entry.why]
         wanted = [entry for entry in leftovers if not entry.why]
-        self._clear_index_lock(place.path)
+        self._clear_locks(place.path)
+        if left_out:
+            self._unstage(repository, left_out)
         if wanted:
-            left_out += self._add(repository, wanted)
-            staged = repository.git("diff", "--cached", "--name-only", "-z", "--no-ext-diff", "--no-textconv")
-            if staged:
+            left_out += self._stage(repository, wanted)
+            if repository.git("diff", "--cached", "--name-only", "-z", *_PLAIN):
                 repository.git("commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", message)
         commit = repository.text("rev-parse", "HEAD")
-        names = repository.git(
-            "diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", place.base, commit
-        )
-        stat = repository.git(
-            "diff", "--stat=100", "--no-color", "--no-ext-diff", "--no-textconv", place.base, commit
-        ).decode("utf-8", "replace")
-        files = tuple(os.fsdecode(name) for name in names.split(b"\0") if name)
-        return Outcome(commit, files, stat, tuple(left_out))
+        base = self._comparable(repository, place)
+        diffstat = repository.git("diff", "--stat=100,70,40", "--no-color", *_PLAIN, base, commit)
+        files = self._names(repository, base, commit)
+        return Outcome(commit, files, diffstat.decode("utf-8", "replace"), tuple(left_out))
 
-    def _add(self, repository: Repository, wanted: list[Leftover]) -> list[Leftover]:
-        """Stage; returns what git would not take (a nested repository without a commit, an unreadable file)."""
-        command = ["--literal-pathspecs", "add", "--all", "--pathspec-from-file=-", "--pathspec-file-nul"]
+    def _stage(self, repository: Repository, wanted: list[Leftover]) -> list[Leftover]:
+        """Stage exactly these paths; returns those that git would not take, such as an unreadable file."""
+        # Not `add`: to it a path that became a directory means everything in there.
+        names = b"".join(os.fsencode(entry.path) + b"\0" for entry in wanted)
         try:
-            repository.git(*command, stdin=b"\0".join(os.fsencode(entry.path) for entry in wanted))
-        except GitError:
-            refused = []
-            for entry in wanted:
-                try:
-                    repository.git(*command, stdin=os.fsencode(entry.path))
-                except GitError as error:
-                    refused.append(Leftover(entry.path, str(error).splitlines()[0]))
-            return refused
+            repository.git("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=names)
+        except GitError as error:
+            if len(wanted) == 1:
+                return [Leftover(wanted[0].path, str(error).splitlines()[0])]
+            half = len(wanted) // 2
+            return self._stage(repository, wanted[:half]) + self._stage(repository, wanted[half:])
         return []
 
-    def _clear_index_lock(self, path: Path) -> None:
-        """An agent that was ended in the middle of a commit leaves it; its whole tree has been reaped by now."""
-        with contextlib.suppress(OSError):
-            os.unlink(path / ".git" / "index.lock")
+    def _unstage(self, repository: Repository, left_out: list[Leftover]) -> None:
+        """What the agent staged and we leave out must not come along with the commit."""
+        names = b"\0".join(os.fsencode(entry.path.rstrip("/")) for entry in left_out)
+        repository.git(
+            "--literal-pathspecs",
+            "reset",
+            "--quiet",
+            "--pathspec-from-file=-",
+            "--pathspec-file-nul",
+            stdin=names,
+        )
+
+    def _clear_locks(self, path: Path) -> None:
+        """An agent that was ended in the middle of a commit leaves them; its whole tree has been reaped by now."""
+        git = path / ".git"
+        for lock in (git / "index.lock", git / "HEAD.lock", *(git / "refs").rglob("*.lock")):
+            with contextlib.suppress(OSError):
+                os.unlink(lock)
+
+    def _comparable(self, repository: Repository, place: Place) -> str:
+        """The base; if the agent made the repository anew, the tree without files that the base had."""
+        try:
+            return repository.text("rev-parse", "--verify", f"{place.base}^{{commit}}")
+        except GitError:
+            return repository.text("hash-object", "-t", "tree", "/dev/null")
+
+    def _names(self, repository: Repository, base: str, commit: str) -> tuple[str, ...]:
+        names = repository.git("diff", "--name-only", "-z", *_PLAIN, base, commit)
+        return tuple(os.fsdecode(name) for name in names.split(b"\0") if name)
+
+    def head(self, place: Place) -> str:
+        """The commit that is checked out. Raises GitError."""
+        return Repository(place.path).text("rev-parse", "HEAD")
 
     def changed(self, place: Place, leftovers: Iterable[Leftover]) -> list[str]:
         """Every path that differs from the base now, committed or not. Raises GitError."""
-        names = Repository(place.path).git(
-            "diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", place.base, "HEAD"
-        )
-        found = [os.fsdecode(name) for name in names.split(b"\0") if name]
-        return sorted({*found, *(entry.path for entry in leftovers)})
+        repository = Repository(place.path)
+        committed = self._names(repository, self._comparable(repository, place), "HEAD")
+        return sorted({*committed, *(entry.path for entry in leftovers)})

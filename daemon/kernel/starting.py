@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,8 @@ def environment(extra: Mapping[str, str], passed: tuple[str, ...] = ()) -> dict[
 class Start:
     """Everything that a start needs, gathered by the loop.
 
-    previous: the directory of the track's session before this one, where its place and receipts are.
+    earlier: the directories of the track's sessions before this one, newest first; one that was stopped
+        before it started has neither a place nor receipts.
     """
 
     session: Path
@@ -55,7 +56,7 @@ class Start:
     env: Mapping[str, str]
     wall_s: float
     wake: Path
-    previous: Path | None
+    earlier: Sequence[Path]
     fresh: bool
 
 
@@ -63,14 +64,14 @@ def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) 
     """Raises what stands in the way: GitError, AdapterError, OSError."""
     place = find_place(order.session)
     if place is None:
-        inherited = find_place(order.previous) if order.previous is not None and not order.fresh else None
+        inherited = None if order.fresh else _newest_place(order.earlier)
         place = inherited or scratch.provision(order.claim.item, fresh=order.fresh)
         publish(order.session / "place.json", place.encode())
     capabilities = order.harness.capabilities()
     brief = compose(
         order.loaded.document.body,
         order.loaded.track.done_when,
-        failed_receipts(order.previous) if order.previous is not None else [],
+        next((failed_receipts(session) for session in order.earlier if (session / "receipts").is_dir()), []),
         prose=capabilities.prose,
     )
     publish(order.session / "brief.md", brief.encode())
@@ -90,6 +91,12 @@ def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) 
         terminal,
         publish,
     )
+
+
+def _newest_place(earlier: Sequence[Path]) -> Place | None:
+    """Where the track worked last, if that is still there."""
+    place = next((place for session in earlier if (place := find_place(session))), None)
+    return place if place is not None and place.path.is_dir() else None
 
 
 def find_place(session: Path) -> Place | None:

@@ -75,6 +75,14 @@ class RollForward:
 
 
 @dataclass(frozen=True, slots=True)
+class SetAside:
+    """A late save of a settled track's file into active/: it is merged as text and not run."""
+
+    name: str
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Nothing to do now. The one current reason, when that may change by itself, and what a person can do.
 
@@ -89,4 +97,4 @@ class Wait:
     needs_you: bool = False
 
 
-Action = Claim | Refuse | Start | Stop | Reap | Conclude | Settle | RollForward | Wait
+Action = Claim | Refuse | Start | Stop | Reap | Conclude | Settle | RollForward | SetAside | Wait

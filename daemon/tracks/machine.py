@@ -1,11 +1,15 @@
 """The machine: what was observed in, what is to be done out.
 
     queued file       -> Wait | Refuse | Claim            (a slot, quiet, predecessors, a harness)
+    saved too late    -> SetAside                         (of a settled track, into active/: merged, not run)
     claimed           -> Start                            (again after a crash: the start gate lets one through)
-    running           -> Wait | Stop
+    running           -> Wait | Stop                      (by force when asking did not help)
     outcome unknown   -> Reap, then Conclude as ``lost``
     ended             -> Conclude (collect, checks) -> Settle: done | failed | stays
     intent on disk    -> RollForward                      (stays: begins the next session of the track)
+
+Slow actions run beside the loop (`busy`), and one that failed is held back
+for a while (`pause`); neither keeps a person from stopping a track.
 
 Pure: no clock, no files. The first tick after a crash asks the same
 questions of the same files; there is no second path for recovery.
@@ -25,6 +29,7 @@ from daemon.tracks.actions import (
     Reap,
     Refuse,
     RollForward,
+    SetAside,
     Settle,
     Start,
     Stop,
@@ -68,6 +73,7 @@ class Candidate:
     """A file that no session works on: in queued/, or dropped into active/.
 
     holds: every reason not to take it, most telling first; empty: it may be taken.
+    late: the settled session whose file an editor has saved once more, into active/.
     """
 
     name: str
@@ -76,6 +82,7 @@ class Candidate:
     priority: int = 0
     fault: Fault | None = None
     holds: tuple[Hold, ...] = ()
+    late: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +99,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """An action for this session failed; it is tried again at `until` (monotonic s)."""
+    """The action of this name failed for the session; it, and nothing else, waits until `until` (monotonic s)."""
 
     until: float
     why: str
+    action: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +133,11 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It started, nobody holds the lock, and no end is recorded. reaped: its tree has been ended."""
+    """It started, nobody holds the lock, and no end is recorded. busy: its tree is being ended."""
 
     attempt: Attempt
     why: str
-    reaped: bool = False
+    busy: bool = False
     pause: Pause | None = None
 
 
@@ -146,6 +154,7 @@ class Conclusion:
     """What an ended session amounts to.
 
     kind, code: the session's own account (``clean``: ended by itself without an error).
+    unchecked: how many checks of the contract were not run: all, where it did not end clean.
     produced: there is a diff or an answer.
     feedback: another attempt that sees the failed checks could end differently.
     """
@@ -153,6 +162,7 @@ class Conclusion:
     kind: str
     code: str = ""
     checks: tuple[CheckResult, ...] = ()
+    unchecked: int = 0
     produced: bool = True
     feedback: bool = True
     why: str = ""
@@ -160,10 +170,14 @@ class Conclusion:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """It has ended. conclusion: None until it has been collected and verified."""
+    """It has ended. conclusion: None until it has been collected and verified.
+
+    busy, stopping: its checks are running, and were told to end.
+    """
 
     attempt: Attempt
     busy: bool = False
+    stopping: bool = False
     conclusion: Conclusion | None = None
     stop: str | None = None
     pause: Pause | None = None
@@ -219,7 +233,9 @@ def decide(world: World, limits: Limits, now: float) -> list[Action]:
                 used += slot
                 last = traceback.strip().splitlines()[-1] if traceback.strip() else "unknown"
                 actions.append(
-                    Wait(subject, f"parked: a fault in megaHarness itself ({last})", None, "see `mh log`", True)
+                    Wait(
+                        subject, f"parked: a fault in megaHarness itself ({last})", None, "see `mh log`", True
+                    )
                 )
             case _:
                 used += 1
@@ -230,14 +246,18 @@ def decide(world: World, limits: Limits, now: float) -> list[Action]:
 
 def _admit(candidates: Iterable[Candidate], world: World, free: int, now: float) -> list[Action]:
     actions: list[Action] = []
-    for candidate in sorted(candidates, key=lambda c: (-c.priority, c.arrival)):
+    for candidate in sorted(candidates, key=lambda c: (-c.priority, c.arrival, c.state, c.name)):
         match candidate:
-            case Candidate(fault=Fault(text, refuse_at)) if now >= refuse_at and world.claiming:
+            case Candidate(fault=Fault(text, refuse_at), holds=()) if now >= refuse_at and world.claiming:
                 actions.append(Refuse(candidate.name, candidate.state, text))
-            case Candidate(fault=Fault(text, refuse_at)):
-                actions.append(Wait(candidate.name, text, refuse_at, "correct the file and save it", True))
+            case Candidate(fault=Fault(text, refuse_at), holds=holds):
+                # Who has it open is still writing: told what is wrong, and not refused meanwhile.
+                until = holds[0].until if holds else refuse_at if now < refuse_at else None
+                actions.append(Wait(candidate.name, text, until, "correct the file and save it", True))
             case Candidate(holds=(hold, *_)):
                 actions.append(Wait(candidate.name, hold.why, hold.until, hold.unblock, hold.needs_you))
+            case Candidate(late=str(session)):
+                actions.append(SetAside(candidate.name, session))
             case _ if not world.claiming:
                 actions.append(Wait(candidate.name, world.closed))
             case _ if free <= 0:
@@ -249,30 +269,42 @@ def _admit(candidates: Iterable[Candidate], world: World, free: int, now: float)
 
 
 def _session(observed: Session, limits: Limits, now: float) -> Action:
-    if observed.pause is not None and observed.pause.until > now:
-        return Wait(observed.attempt.track, f"tried again soon: {observed.pause.why}", observed.pause.until)
+    action = _due(observed, limits, now)
+    match observed.pause:
+        case Pause(until, why, failed) if now < until and type(action).__name__ == failed:
+            return Wait(observed.attempt.track, f"tried again soon: {why}", until)
+    return action
+
+
+def _due(observed: Session, limits: Limits, now: float) -> Action:
     match observed:
         case Settling(attempt):
             return RollForward(attempt.session)
-        case Unknown(attempt, _, reaped):
-            return Conclude(attempt.session) if reaped else Reap(attempt.session)
-        case Over(attempt, busy=True, conclusion=None, stop=str(why)):
-            return Stop(attempt.session, why)
-        case Over(attempt, busy, None):
-            return Wait(attempt.track, "its checks are running") if busy else Conclude(attempt.session)
-        case Over(attempt, _, Conclusion() as conclusion):
-            verdict = judge(conclusion, attempt.number - attempt.round + 1, limits.attempts)
+        case Unknown(attempt, busy=True):
+            return Wait(attempt.track, "what is left of it is being ended")
+        case Unknown(attempt):
+            return Reap(attempt.session)
+        case Over(attempt, conclusion=Conclusion() as conclusion, stop=stop):
+            # Who stopped it does not want the next attempt either.
+            allowed = limits.attempts if stop is None else 0
+            verdict = judge(conclusion, attempt.number - attempt.round + 1, allowed)
             return Settle(attempt.session, verdict.termination, verdict.destination, verdict.why)
+        case Over(attempt, busy=False):
+            return Conclude(attempt.session)
+        case Over(attempt, stopping=False, stop=str(why)):
+            return Stop(attempt.session, why)
+        case Over(attempt, stopping=stopping):
+            return Wait(attempt.track, "is being interrupted" if stopping else "its checks are running")
         case Unstarted(attempt, busy=True):
             return Wait(attempt.track, "is being started")
         case Unstarted(attempt, stop=str(why)):
             return Stop(attempt.session, why)
         case Unstarted(attempt, failed=str(failed)) if failed:
             return Stop(attempt.session, failed)
-        case Unstarted(attempt, tries=tries) if tries >= START_TRIES:
-            return Stop(attempt.session, f"setup/runner: its runner did not start in {tries} tries")
         case Unstarted(attempt, tries=tries, retry_at=retry_at) if tries and now < retry_at:
             return Wait(attempt.track, "is being started", retry_at)
+        case Unstarted(attempt, tries=tries) if tries >= START_TRIES:
+            return Stop(attempt.session, f"setup/runner: its runner did not start in {tries} tries")
         case Unstarted(attempt):
             return Start(attempt.session)
         case Live(attempt, stop=str(why), stopped_at=None):
@@ -281,6 +313,8 @@ def _session(observed: Session, limits: Limits, now: float) -> Action:
             if now - at >= STOP_GRACE:
                 return Stop(attempt.session, why, force=True)
             return Wait(attempt.track, "is being interrupted", at + STOP_GRACE)
+        case Live(attempt, stop=str()):
+            return Wait(attempt.track, "is being ended by force")
         case Live(attempt, note=note):
             return Wait(attempt.track, note or "is running")
     raise AssertionError(f"no rule for {observed!r}")
@@ -298,27 +332,36 @@ def judge(conclusion: Conclusion, used: int, allowed: int) -> Verdict:
     judged = [check for check in conclusion.checks if check.passed is not None]
     failed = [check for check in judged if not check.passed]
     if failed:
-        count = f"{len(failed)} of {len(judged)} checks failed"
+        count = f"{len(failed)} of {_counted(len(judged))} failed"
         if conclusion.feedback and used < allowed:
             return Verdict("incomplete", "stays", f"{count}; attempt {used} of {allowed}")
         return Verdict("incomplete", "failed", count)
+    if conclusion.unchecked:
+        return Verdict("incomplete", "failed", "its checks could not be run")
     if not judged and not conclusion.produced:
         return Verdict("no_op", "failed", "it ended with neither a change nor an answer")
     return Verdict(f"clean{code}", "done", conclusion.why)
 
 
-def summary(checks: Iterable[CheckResult]) -> str:
-    """One phrase for views: never "verified" without a check that ran."""
+def summary(checks: Iterable[CheckResult], unchecked: int = 0) -> str:
+    """One phrase for views: never "verified" without a check that ran, never "no checks" where some were not run."""
     checks = list(checks)
     judged = [check for check in checks if check.passed is not None]
-    prose = len(checks) - len(judged)
+    passed = sum(1 for check in judged if check.passed)
     parts = []
-    if judged:
-        passed = sum(1 for check in judged if check.passed)
-        parts.append(f"{passed} of {len(judged)} checks passed" if passed < len(judged) else f"verified: {passed} checks")
-    if prose:
+    if passed < len(judged):
+        parts.append(f"{passed} of {_counted(len(judged))} passed")
+    elif judged:
+        parts.append(f"verified: {_counted(passed)}")
+    if prose := len(checks) - len(judged):
         parts.append(f"{prose} to judge")
+    if unchecked:
+        parts.append(f"{_counted(unchecked)} not run")
     return ", ".join(parts) or "no checks"
+
+
+def _counted(number: int) -> str:
+    return f"{number} check" if number == 1 else f"{number} checks"
 
 
 __all__ = [
@@ -344,4 +387,3 @@ __all__ = [
     "judge",
     "summary",
 ]
-

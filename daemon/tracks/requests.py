@@ -64,13 +64,28 @@ def load(folder: Path) -> list[Request | BadRequest]:
             )
         except FileNotFoundError:
             continue
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+        ) as error:
             found.append(BadRequest(path, f"{type(error).__name__}: {error}"))
     return found
 
 
 def write(
-    folder: Path, temps: Path, verb: Verb, *, track: str = "", why: str = "", pid: int = 0, drain: bool = False
+    folder: Path,
+    temps: Path,
+    verb: Verb,
+    *,
+    track: str = "",
+    why: str = "",
+    pid: int = 0,
+    drain: bool = False,
 ) -> Path:
     """Put a request there, whole and on disk."""
     name = f"{time.time_ns():020d}-{verb}-{secrets.token_hex(4)}.json"

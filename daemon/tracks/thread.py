@@ -4,7 +4,9 @@ Invariants kept here:
 
 * a line that is there is never changed; results are appended between two markers that start a line;
 * the marker names the session, so a repeated append changes nothing;
-* everything an agent said is quoted with ``> ``, so it can neither end the block nor begin one.
+* everything an agent said is quoted with ``> ``, so it can neither end the block nor begin one;
+* a block is an opening and the next closing marker with no opening between them: a lone line that looks
+  like a marker is a person's text.
 
 Pure: bytes and text in, bytes and text out.
 """
@@ -20,8 +22,17 @@ from daemon.spool import frontmatter
 BLOCK = "megaharness"
 CLOSE = "<!-- /megaharness -->"
 
-_OPEN_LINE = re.compile(r"^<!-- megaharness: .*-->[ \t]*\r?$", re.MULTILINE)
-_CLOSE_LINE = re.compile(r"^<!-- /megaharness -->[ \t]*\r?\n?", re.MULTILINE)
+#: How much of an answer comes into the file (characters, from the end): a track's file may have 1 MiB.
+ANSWER_LIMIT = 64 << 10
+
+_OPEN_LINE = r"^<!-- megaharness: [a-z]+, attempt [0-9]+, [a-z0-9-]+ -->[ \t]*\r?\n"
+_CLOSE_LINE = r"^<!-- /megaharness -->[ \t]*(?:\r?\n|\Z)"
+_RESULT = re.compile(rf"{_OPEN_LINE}(?:(?!{_OPEN_LINE}|{_CLOSE_LINE}).*\n)*+{_CLOSE_LINE}", re.MULTILINE)
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]?"  # colours, cursor
+    r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # titles, clipboard
+    r"|[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069]"  # and what reverses text
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +99,16 @@ def marker(session: str, attempt: int) -> str:
 
 
 def has_result(data: bytes, session: str) -> bool:
-    pattern = rb"^<!-- megaharness: result, attempt [0-9]+, " + re.escape(session.encode()) + rb" -->[ \t]*\r?$"
+    pattern = (
+        rb"^<!-- megaharness: result, attempt [0-9]+, " + re.escape(session.encode()) + rb" -->[ \t]*\r?$"
+    )
     return re.search(pattern, data, re.MULTILINE) is not None
+
+
+def results(data: bytes) -> set[str]:
+    """The sessions whose results stand in the file."""
+    found = re.findall(rb"^<!-- megaharness: result, attempt [0-9]+, ([a-z0-9-]+) -->", data, re.MULTILINE)
+    return {session.decode() for session in found}
 
 
 def with_result(data: bytes, session: str, text: str) -> bytes:
@@ -106,21 +125,28 @@ def one_line(text: str, limit: int = 200) -> str:
 def code(text: str) -> str:
     """Inline code that no backtick in the text can end."""
     line = one_line(text)
-    runs = [len(run) for run in re.findall(r"`+", line)]
-    fence = "`" * (max(runs, default=0) + 1)
+    mark = fence(line)
     pad = " " if line.startswith("`") or line.endswith("`") else ""
-    return f"{fence}{pad}{line}{pad}{fence}"
+    return f"{mark}{pad}{line}{pad}{mark}"
+
+
+def fence(text: str, least: int = 1) -> str:
+    """More backticks than the text has in a row."""
+    return "`" * max(least, *(len(run) + 1 for run in re.findall(r"`+", text)), 1)
 
 
 def quoted(text: str, indent: str = "") -> str:
-    return "\n".join(f"{indent}> {line}".rstrip() for line in text.splitlines())
+    """Text as a Markdown quotation; control sequences do not get into a file that people open."""
+    return "\n".join(f"{indent}> {line}".rstrip() for line in _CONTROL.sub("", text).splitlines())
 
 
 def render_result(result: Result) -> str:
     """The block that is appended, from its opening to its closing marker."""
     parts = [marker(result.session, result.attempt), f"**{one_line(result.headline)}**"]
     if result.answer:
-        parts.append(quoted(result.answer))
+        if len(result.answer) > ANSWER_LIMIT:
+            parts.append(f"The last {ANSWER_LIMIT} of {len(result.answer)} characters of the answer:")
+        parts.append(quoted(result.answer[-ANSWER_LIMIT:]))
     if result.checks:
         lines = []
         for check in result.checks:
@@ -134,39 +160,37 @@ def render_result(result: Result) -> str:
         parts.append("\n".join(f"    {line.rstrip()}" for line in result.diffstat.strip("\n").splitlines()))
     if result.left_out:
         parts.append("Not committed:\n" + "\n".join(f"- {code(entry)}" for entry in result.left_out))
-    parts += [one_line(note, 1000) for note in result.notes]
+    if result.notes:
+        parts.append("\n".join(f"- {one_line(note, 1000)}" for note in result.notes))
     if result.next:
         parts.append(f"Next: {result.next}")
     return "\n\n".join(parts) + f"\n\n{CLOSE}\n"
 
 
+def pieces(body: str) -> list[str]:
+    """A person's own text: what stands before the first block of the daemon, and after each; at least one."""
+    return _RESULT.split(body)
+
+
 def without_results(body: str) -> str:
-    """The body without the blocks that the daemon appended (an opening without its close is a person's text)."""
-    pieces, at = [], 0
-    while opening := _OPEN_LINE.search(body, at):
-        closing = _CLOSE_LINE.search(body, opening.end())
-        if closing is None:
-            break
-        pieces.append(body[at : opening.start()])
-        at = closing.end()
-    pieces.append(body[at:])
-    return "".join(pieces)
-
-
-def reply(body: str) -> str:
-    """What a person wrote after the last block of the daemon; empty when there is no block."""
-    last = None
-    for last in _CLOSE_LINE.finditer(body):
-        pass
-    return body[last.end() :].strip() if last is not None else ""
+    """The body without the blocks that the daemon appended."""
+    return "".join(pieces(body))
 
 
 def request(body: str) -> str:
     """What a person wrote before the first block of the daemon: the task itself."""
-    opening = _OPEN_LINE.search(body)
-    if opening is None or _CLOSE_LINE.search(body, opening.end()) is None:
-        return body
-    return body[: opening.start()]
+    return pieces(body)[0]
+
+
+def replies(body: str) -> list[str]:
+    """What a person wrote after the daemon's blocks, oldest first."""
+    return [text for piece in pieces(body)[1:] if (text := piece.strip())]
+
+
+def reply(body: str) -> str:
+    """What a person wrote after the last block of the daemon; empty when there is no block."""
+    _, *later = pieces(body)
+    return later[-1].strip() if later else ""
 
 
 def own_text(data: bytes) -> tuple[str, str]:

@@ -1,0 +1,241 @@
+"""A start, from nothing to a runner, stopped and repeated at every step."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from adapters import session as live
+from adapters.errors import AdapterError, BriefUnusable
+from adapters.fake import Fake
+from adapters.harnesses.shell import Shell
+from adapters.ports import Ended, Harness, NotStarted
+from adapters.testing import DirectTerminal, wait_for
+from daemon.durable import Files
+from daemon.kernel.contract import Receipt
+from daemon.kernel.git import GitError
+from daemon.kernel.scratch import Scratch
+from daemon.kernel.starting import Start, environment, failed_receipts, find_place, start
+from daemon.spool.sessions import Claim
+from daemon.tracks.track import load
+
+TASK = b"---\ndone_when:\n- run: test -e out\n---\n# Do it\n\n```fake\nappend out ran\nkeep brief\nsay done\n```\n"
+
+
+@dataclass
+class Desk:
+    """Makes orders, and starts them."""
+
+    root: Path
+    scratch: Scratch
+    terminal: DirectTerminal = field(default_factory=DirectTerminal)
+    files: Files = field(default_factory=Files)
+    made: list[Path] = field(default_factory=list)
+
+    def order(
+        self, attempt: int = 1, *, task: bytes = TASK, harness: Harness | None = None, **facts: object
+    ) -> Start:
+        session = self.root / "sessions" / f"one-{attempt}-{secrets.token_hex(6)}"
+        session.mkdir(parents=True, mode=0o700, exist_ok=True)
+        self.made.append(session)
+        claim = Claim(session.name, "one", "one.md", attempt, 1, "2026-12-01T14:06:21.123Z")
+        order = Start(
+            session=session,
+            claim=claim,
+            loaded=load(task, "one.md"),
+            harness=harness or Fake(),
+            model=None,
+            env={"PATH": os.environ["PATH"], "HOME": str(self.root)},
+            wall_s=60.0,
+            wake=self.root / f"wake-{attempt}",
+            earlier=(),
+            fresh=False,
+        )
+        return replace(order, **facts)  # type: ignore[arg-type]
+
+    def start(self, order: Start) -> None:
+        start(order, self.scratch, self.terminal, self.files.publish)
+
+    def ended(self, order: Start) -> Ended:
+        def look() -> Ended | None:
+            found = live.status(order.session)
+            return found if isinstance(found, Ended) else None
+
+        return wait_for(look, "the end")
+
+
+@pytest.fixture
+def desk(tmp_path: Path, scratch: Scratch) -> Iterator[Desk]:
+    desk = Desk(tmp_path, scratch)
+    yield desk
+    for session in desk.made:
+        live.interrupt(session, "the test is over")
+        live.force(session)
+
+
+def test_a_start_leads_to_a_running_harness_in_a_place_of_its_own(desk: Desk) -> None:
+    order = desk.order()
+    desk.start(order)
+    ended = desk.ended(order)
+    assert (ended.code, ended.reason) == (0, "exited")
+    place = find_place(order.session)
+    assert place is not None
+    assert (place.path / "out").read_text() == "ran\n"
+    assert (place.path / "brief").read_bytes() == (order.session / "brief.md").read_bytes()
+    assert b"run: test -e out" in (place.path / "brief").read_bytes()
+
+
+class DiesAt(Exception):
+    pass
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_stopped_at_any_step_and_repeated_it_runs_once(desk: Desk, step: int) -> None:
+    order = desk.order()
+    count = 0
+
+    def publish(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+        nonlocal count
+        if count == step:
+            raise DiesAt(path.name)
+        count += 1
+        desk.files.publish(path, data, mode=mode)
+
+    try:
+        start(order, desk.scratch, desk.terminal, publish)
+    except DiesAt:
+        assert isinstance(live.status(order.session), NotStarted)
+    for _ in range(3):
+        desk.start(order)
+    assert desk.ended(order).code == 0
+    desk.start(order)
+    place = find_place(order.session)
+    assert place is not None
+    assert (place.path / "out").read_text() == "ran\n"
+    assert [path.name for path in place.path.parent.iterdir()] == ["one"]
+
+
+def test_a_start_repeated_while_it_runs_changes_nothing(desk: Desk) -> None:
+    order = desk.order(task=b"```fake\nappend out ran\nsleep 600\n```\n")
+    desk.start(order)
+    place = find_place(order.session)
+    assert place is not None
+    wait_for((place.path / "out").exists, "its first deed")
+    before = {
+        path.name: path.read_bytes() for path in order.session.glob("*.json") if path.name != "heartbeat.json"
+    }
+    desk.start(order)
+    after = {
+        path.name: path.read_bytes() for path in order.session.glob("*.json") if path.name != "heartbeat.json"
+    }
+    assert after == before
+    assert (place.path / "out").read_text() == "ran\n"
+
+
+def receipt(desk: Desk, session: Path, number: int, passed: bool) -> None:
+    (session / "receipts").mkdir(exist_ok=True)
+    content = Receipt(number, f"run: check {number}", passed, exit=int(not passed), tail="boom\n").encode(
+        "0" * 40
+    )
+    desk.files.publish(session / "receipts" / f"{number:02}.json", content)
+
+
+def test_the_next_attempt_works_where_the_last_one_did_and_hears_what_failed(desk: Desk) -> None:
+    first = desk.order()
+    desk.start(first)
+    desk.ended(first)
+    receipt(desk, first.session, 1, True)
+    receipt(desk, first.session, 2, False)
+    second = desk.order(2, earlier=(first.session,))
+    desk.start(second)
+    desk.ended(second)
+    assert find_place(second.session) == find_place(first.session)
+    brief = (second.session / "brief.md").read_text()
+    assert "`run: check 2` failed" in brief
+    assert "check 1" not in brief
+    assert [found.number for found in failed_receipts(first.session)] == [2]
+
+
+def test_one_that_was_stopped_before_it_started_breaks_no_chain(desk: Desk) -> None:
+    first = desk.order()
+    fresh = desk.order(2, earlier=(first.session,), fresh=True)
+    desk.start(first)
+    desk.start(fresh)
+    receipt(desk, fresh.session, 1, False)
+    never = desk.order(3)
+    last = desk.order(4, earlier=(never.session, fresh.session, first.session))
+    desk.start(last)
+    assert find_place(last.session) == find_place(fresh.session)
+    assert find_place(fresh.session) != find_place(first.session)
+    assert "`run: check 1` failed" in (last.session / "brief.md").read_text()
+
+
+def test_a_place_that_somebody_removed_is_made_anew(desk: Desk, tmp_path: Path) -> None:
+    first = desk.order()
+    desk.start(first)
+    desk.ended(first)
+    place = find_place(first.session)
+    assert place is not None
+    place.path.rename(tmp_path / "away")
+    second = desk.order(2, earlier=(first.session,))
+    desk.start(second)
+    assert desk.ended(second).code == 0
+    assert (place.path / "out").read_text() == "ran\n"
+
+
+def test_a_script_gets_its_body_alone(desk: Desk) -> None:
+    task = b"---\ndone_when: [nice]\n---\n```sh\necho hello > out\n```\n"
+    order = desk.order(task=task, harness=Shell())
+    desk.start(order)
+    assert desk.ended(order).code == 0
+    assert (order.session / "brief.md").read_bytes() == b"```sh\necho hello > out\n```\n"
+
+
+def test_what_stands_in_the_way_is_said_and_nothing_was_started(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "scratch" / "one").mkdir(parents=True)
+    with pytest.raises(GitError):
+        desk.start(desk.order())
+    order = desk.order(2, fresh=True, task=b"no block\n", harness=Shell())
+    with pytest.raises((BriefUnusable, AdapterError)):
+        desk.start(order)
+    assert isinstance(live.status(order.session), NotStarted)
+    assert desk.terminal.windows() == []
+
+
+def test_the_environment_holds_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "CLAUDECODE",
+        "TMUX",
+        "VIRTUAL_ENV",
+        "GIT_DIR",
+        "SSH_AUTH_SOCK",
+        "AWS_SECRET_ACCESS_KEY",
+        "NOTIFY_SOCKET",
+    ):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    env = environment({"PATH": "/mine", "NEW": "1"}, ("SSH_AUTH_SOCK", "NOT_THERE"))
+    assert env["PATH"] == "/mine"
+    assert env["NEW"] == "1"
+    assert env["SSH_AUTH_SOCK"] == "x"
+    assert env["LC_ALL"] == "C.UTF-8"
+    assert not {
+        "CLAUDECODE",
+        "TMUX",
+        "VIRTUAL_ENV",
+        "GIT_DIR",
+        "AWS_SECRET_ACCESS_KEY",
+        "NOTIFY_SOCKET",
+        "NOT_THERE",
+    } & set(env)
+
+
+@pytest.mark.parametrize("torn", [b"", b"{", b"[]", b'{"path": "/x"'])
+def test_a_torn_place_is_none(tmp_path: Path, torn: bytes) -> None:
+    (tmp_path / "place.json").write_bytes(torn)
+    assert find_place(tmp_path) is None
