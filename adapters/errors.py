@@ -1,11 +1,11 @@
 """Errors that adapters raise.
 
-    AdapterError
-    ├── HarnessUnknown    no adapter and no [harness.*] setting has this name
-    ├── HarnessMissing    its program is not installed here
-    ├── HarnessMisconfigured  its settings cannot work
-    ├── BriefUnusable     this harness cannot take this brief (says why)
-    └── TerminalError     tmux does not answer, or refused
+AdapterError
+├── HarnessUnknown    no adapter and no [harness.*] setting has this name
+├── HarnessMissing    its program is not installed here
+├── HarnessMisconfigured  its settings cannot work
+├── BriefUnusable     this harness cannot take this brief (says why)
+└── TerminalError     tmux does not answer, or refused
 """
 
 from __future__ import annotations

@@ -147,8 +147,10 @@ def columns(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(
-        0 if unicodedata.category(char) in ("Mn", "Me", "Cf")
-        else 2 if unicodedata.east_asian_width(char) in "WF"
+        0
+        if unicodedata.category(char) in ("Mn", "Me", "Cf")
+        else 2
+        if unicodedata.east_asian_width(char) in "WF"
         else 1
         for char in text
     )

@@ -88,6 +88,7 @@ class Registry:
                 f"the adapter {entry!r} ({choices[0].value}) cannot be loaded: {error!r}",
                 "reinstall the package that brings it, or uninstall it",
             ) from error
+
     @cached_property
     def _entries(self) -> dict[str, list[EntryPoint]]:
         found: dict[str, list[EntryPoint]] = {}

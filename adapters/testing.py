@@ -208,7 +208,7 @@ def session_ids(pids: Sequence[int]) -> set[int]:
 VERBATIM = {
     "umlauts": "Zeile mit Umlaut ä, ß und 漢字 🦀\n".encode(),
     "newlines": b"one\n\n\n  two\n\tthree\r\nfour\n",
-    "quotes": b"it's \"quoted\" and \\\"escaped\\\" and ''' and \"\"\" and `ticks`\n",
+    "quotes": b'it\'s "quoted" and \\"escaped\\" and \'\'\' and """ and `ticks`\n',
     "substitution": b"$(touch x) `touch x` ${HOME} ; touch x & #(touch x) %s {brief} {{x}} !!\n",
     "leading dash": b"- [ ] do the thing\n--version should print 1.2\n",
     "one megabyte": b"- 0123456789 abcdef ghijkl mnop\n" * (1 << 15),

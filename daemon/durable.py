@@ -37,7 +37,16 @@ AT_FDCWD = -100
 
 #: The disk is the problem, not the track: claims stop, and start again when it has gone.
 DISK_ERRORS = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE}
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EMFILE,
+        errno.ENFILE,
+    }
 )
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -158,13 +167,20 @@ class Files:
 
     @operation
     def create(self, path: Path, data: bytes, mode: int = 0o600) -> None:
-        """Make a new file, whole and on disk; an existing one is an error (FileExistsError)."""
+        """Make a new file, whole and on disk; an existing one is an error (FileExistsError).
+
+        When the disk refuses, no part of it is left.
+        """
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
             self.before("write", path)
             write_all(fd, data)
             self.before("fsync", path)
             os.fsync(fd)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise
         finally:
             os.close(fd)
 

@@ -69,6 +69,9 @@ class Supervisor:
     flag: threading.Event
     watch: Callable[[], Watcher] | None
     notifier: Notifier
+    #: Whether the workspace is still ours alone.
+    guard: Callable[[], bool] = lambda: True
+    exit_code: int = 0
     instance: str = field(default_factory=lambda: secrets.token_hex(6))
     started_at: float = field(default_factory=time.time)
     ticks: int = 0
@@ -113,7 +116,7 @@ class Supervisor:
             return EXIT_FAULTS
         finally:
             self._end()
-        return 0
+        return self.exit_code
 
     def turn(self, now: Now) -> float:
         """One tick, and what to do when the loop itself is at fault. Returns the next deadline (monotonic s)."""
@@ -164,8 +167,8 @@ class Supervisor:
             moments.append(self._sweep_due)
         if self.degraded is not None:
             moments.append(self.degraded.until)
-        # Deadlines that have passed wait for something else; do not spin on them.
-        return max(now.mono + 0.01, min(moments))
+        # A deadline that has passed waits for something else: no reason to look again and again.
+        return min(moment for moment in moments if moment > now.mono)
 
     def _sleep(self, due: float) -> None:
         """Until the deadline or real news: what the daemon wrote itself is none."""
@@ -203,7 +206,10 @@ class Supervisor:
         if path.parent == workspace.wake:
             # Output alone changes nothing that is decided.
             session = path.name
-            return session not in self.parts.memory.running or (workspace.sessions / session / "exit.json").exists()
+            return (
+                session not in self.parts.memory.running
+                or (workspace.sessions / session / "exit.json").exists()
+            )
         if path.parent == workspace.requests:
             return os.path.lexists(path)
         return self.parts.store.differs(path)
@@ -222,6 +228,11 @@ class Supervisor:
             self.parts.store.scan(now.wall)
             self.parts.store.clear_reasons()
             self._scan_due = now.mono + max(RESCAN, 50 * (time.monotonic() - began))
+            if not self.guard():
+                # Somebody removed the lock's file: a second daemon could start, and two must never work.
+                self.parts.log.error("the lock is gone", path=str(self.parts.workspace.lock))
+                self.stopping = True
+                self.exit_code = EXIT_FAULTS
             self._check_watcher()
         else:
             self.parts.store.look(notes.paths)
@@ -235,7 +246,9 @@ class Supervisor:
         if self.watch is None or (self._watcher is not None and self._watcher.alive()):
             return
         if self._watcher is not None:
-            self.parts.log.warning("watcher died", why="a watched directory was removed; a new one is started")
+            self.parts.log.warning(
+                "watcher died", why="a watched directory was removed; a new one is started"
+            )
             self._watcher.stop()
             self._watcher = None
         try:
@@ -274,6 +287,7 @@ class Supervisor:
             self.parts.files.unlink(probe)
             self.parts.files.create(probe, b"x" * 4096)
             self.parts.files.unlink(probe)
+            self._enactor.history.recover(now)
         except OSError as error:
             self.degraded.tries += 1
             self.degraded.until = now.mono + min(PROBE[0] * 2.0 ** (self.degraded.tries - 1), PROBE[1])
@@ -303,8 +317,17 @@ class Supervisor:
                         self.parts.log.info("nothing to interrupt", track=request.track)
                         with contextlib.suppress(OSError):
                             self.parts.files.unlink(request.path)
-                case requests.Request():
-                    continue
+                case requests.Request(verb="fresh"):
+                    if self._carried_out(request):
+                        with contextlib.suppress(OSError):
+                            self.parts.files.unlink(request.path)
+
+    def _carried_out(self, request: requests.Request) -> bool:
+        """Whether a claim names it already: a crash came before it was removed."""
+        claims = (self.parts.sessions.claim(ref.id) for ref in self.parts.sessions.of(request.track)[-1:])
+        return any(
+            known is not None and request.path.name in known.extra.get("fresh", []) for known in claims
+        )
 
     def _has_session(self, track: str) -> bool:
         return any(ref.item == track for ref in self.parts.sessions.open())
@@ -317,8 +340,8 @@ class Supervisor:
         if self._sweep_due is None or now.mono < self._sweep_due:
             return
         try:
-            wait = self.parts.exchange.sweep(now.wall, self._enactor.merge_late)
-        except Exception as error:
+            wait = self.parts.exchange.sweep(now.wall, self._enactor.late.merge)
+        except Exception as error:  # noqa: BLE001  # the file stays, and is looked at again
             self.parts.log.error("late saves", error=str(error), traceback=traceback.format_exc())
             wait = 5.0
         self._sweep_due = None if wait is None else now.mono + wait
@@ -359,7 +382,7 @@ class Supervisor:
         self.parts.store.scan(now.wall)
         with self._disk(now):
             try:
-                self._enactor.recover_journal(now)
+                self._enactor.history.recover(now)
             except OSError as error:
                 raise DiskFault(error) from error
 
@@ -392,7 +415,7 @@ class Supervisor:
             "degraded": self.degraded.reason if self.degraded else None,
             "started_at": stamp(self.started_at),
             "slots": {"used": len(sessions), "total": self.parts.settings.limits.slots},
-            "running": [self._shown(observed) for observed in sessions],
+            "running": [self._shown(observed, waits) for observed in sessions],
             "waiting": [
                 {
                     "subject": wait.subject,
@@ -420,8 +443,9 @@ class Supervisor:
         used, total = len(sessions), self.parts.settings.limits.slots
         self.notifier.status(f"{state['phase']}: {used} of {total} slots, {len(waits) - used} waiting")
 
-    def _shown(self, observed: Session) -> dict[str, Any]:
+    def _shown(self, observed: Session, waits: list[Wait]) -> dict[str, Any]:
         attempt = observed.attempt
+        note = next((wait.reason for wait in waits if wait.subject == attempt.track), "")
         known = self.parts.sessions.claim(attempt.session)
         extra = known.extra if known else {}
         phases = {Unstarted: "starting", Live: "running", Over: "checking"}
@@ -435,10 +459,9 @@ class Supervisor:
             "title": extra.get("title", ""),
             "since": known.claimed_at if known else None,
             "phase": phases.get(type(observed), "settling"),
+            "note": note,
         }
 
 
 class _TooManyFaults(Exception):
     pass
-
-

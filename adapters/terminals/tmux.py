@@ -110,16 +110,18 @@ class Description:
     clients: tuple[str, ...] = ()
 
 
-def socket_path(
-    root: Path, environ: Mapping[str, str] = os.environ, *, fallback: Path | None = None
-) -> Path:
+def socket_path(root: Path, environ: Mapping[str, str] = os.environ, *, fallback: Path | None = None) -> Path:
     """Where the server of this workspace listens: short enough, and in a place of our own.
 
     Raises `TerminalError` when the place is somebody else's.
     """
     name = f"mh-{hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:12]}.sock"
     runtime = environ.get("XDG_RUNTIME_DIR", "")
-    if os.path.isabs(runtime) and len(os.fsencode(f"{runtime}/{name}")) <= SOCKET_LIMIT and is_private(runtime):
+    if (
+        os.path.isabs(runtime)
+        and len(os.fsencode(f"{runtime}/{name}")) <= SOCKET_LIMIT
+        and is_private(runtime)
+    ):
         return Path(runtime, name)
     if fallback is None:
         fallback = Path(f"/tmp/mh-{os.getuid()}")  # anybody can guess it: looked at before it is used

@@ -94,7 +94,13 @@ def explain(place: Workspace, found: finding.Found) -> Answer:
 def _of_daemon(place: Workspace, found: finding.Found) -> Answer | None:
     """What the running daemon decided at its last tick; it knows how a file came. None: ask ourselves."""
     there, state = holder(place.lock), read_json(place.daemon_json) or {}
-    if there is None or state.get("pid") != there.pid or found.state != "queued" or found.path is None:
+    if there is None or state.get("pid") != there.pid or found.path is None:
+        return None
+    if found.state == "active":
+        for row in state.get("running", []):
+            # What went wrong at the last try only the daemon remembers.
+            if row["id"] == found.id and row["phase"] != "running" and row["note"]:
+                return Answer(found.id, "active", row["note"], notes=tuple(_notes(place, found)))
         return None
     for row in state.get("waiting", []):
         if row["subject"] == found.path.name:

@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from daemon.durable import Files
+from daemon.kernel.clock import Now, stamp
+from daemon.kernel.concluding import Concluded
 from daemon.spool.journal import encode_row, tail_rows
+from daemon.spool.sessions import Claim
+from daemon.tracks.actions import Settle
+from daemon.tracks.track import Track
 
 SCHEMA = 1
 #: How far back a roll-forward looks for a row (bytes): a crash loses at most the last one.
@@ -34,3 +39,55 @@ class Evals:
         if not sure and any(known.get("session_id") == session for known in tail_rows(path, TAIL)):
             return
         self._files.append(path, encode_row(row))
+
+
+def row(known: Claim, track: Track, concluded: Concluded, action: Settle, now: Now) -> dict[str, Any]:
+    """One session's row; token and money names after the OpenTelemetry GenAI conventions."""
+    ended = concluded.ended
+    usage = concluded.collected.usage
+    judged = [check for check in concluded.conclusion.checks if check.passed is not None]
+    passed = sum(1 for check in judged if check.passed)
+    turns, calls = usage.turns, usage.tool_calls
+    spent = None
+    if usage.input_tokens is not None and usage.output_tokens is not None:
+        spent = usage.input_tokens + usage.output_tokens
+    return {
+        "v": SCHEMA,
+        "type": "session",
+        "session_id": known.session,
+        "track_id": known.item,
+        "project_id": track.project_id,
+        "kind": track.kind,
+        "attempt": known.attempt,
+        "harness_id": known.extra.get("harness"),
+        "harness_version": concluded.collected.harness_version,
+        "model_id": known.extra.get("model"),
+        "route": known.extra.get("route"),
+        "claimed_at": known.claimed_at,
+        "started_at": ended.started_at if ended else None,
+        "finished_at": ended.ended_at if ended else None,
+        "settled_at": stamp(now.wall),
+        "wall_s": round(ended.wall_s, 3) if ended else None,
+        "termination": action.termination,
+        "destination": action.destination,
+        "contract": {
+            "checks": len(judged),
+            "passed": passed,
+            "adherence": round(passed / len(judged), 4) if judged else None,
+            "to_judge": len(concluded.conclusion.checks) - len(judged),
+        },
+        "outcome_label": None,
+        "swaps": 0,
+        "flags": [],
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+        "turns": turns,
+        "tool_calls": calls,
+        "tool_calls_per_turn": round(calls / turns, 4) if calls is not None and turns else None,
+        "tokens_per_turn": round(spent / turns, 1) if spent is not None and turns else None,
+        "cost_usd": usage.cost_usd,
+        "cost_basis": usage.cost_basis,
+        "mddb": [],
+    }

@@ -99,7 +99,7 @@ class Observer:
         except OSError as error:
             # The disk's trouble, not a fault of ours: looked at again.
             return Parked(subject, f"OSError: {error}", slot)
-        except Exception:
+        except Exception:  # noqa: BLE001  # a fault of ours must stop this track only
             fault = Parked(subject, traceback.format_exc(), slot)
             parked[subject] = (fault, signature)
             self._parts.log.error("parked", subject=subject, traceback=fault.traceback)
@@ -267,10 +267,16 @@ class Observer:
         if peek.problems or peek.empty:
             return replace(candidate, fault=self._fault(entry, peek, now), holds=tuple(holds))
         assert peek.loaded is not None
+        if (riddle := self._unreadable_claim(entry)) is not None:
+            holds.append(
+                Hold(f"sessions/{riddle} may be working on it: its claim.json cannot be read", needs_you=True)
+            )
         if entry.name in held and entry.state == QUEUED:
             if self._is_edit_of_running(entry, peek.loaded):
                 holds.append(
-                    Hold("looks like an edit of the running track of the same name; waits until that has ended")
+                    Hold(
+                        "looks like an edit of the running track of the same name; waits until that has ended"
+                    )
                 )
             elif entry.name not in store.entries(ACTIVE):
                 # Taken now it would get the very name under which the running one expects its own file.
@@ -298,6 +304,15 @@ class Observer:
                 return self._begins_like(loaded, ref.id)
         return False
 
+    def _unreadable_claim(self, entry: Entry) -> str | None:
+        """An open session of this track that nothing explains: nothing is started beside it."""
+        opened = {ref.id for ref in self._parts.sessions.open()}
+        for item in self._ids_of(entry):
+            newest = self._parts.sessions.newest(item)
+            if newest is not None and newest.id in opened and self._parts.sessions.claim(newest.id) is None:
+                return newest.id
+        return None
+
     def _late_save_of(self, entry: Entry, peek: Peek) -> str | None:
         """The settled session whose file this is once more: an editor's late save, unless that file was moved here."""
         if peek.loaded is None:
@@ -316,7 +331,7 @@ class Observer:
             spec = frontmatter.read((self._parts.sessions.path(session) / "spec.md").read_bytes()).body
         except (OSError, DocumentError):
             return False
-        beginning = spec.strip()[:200]
+        beginning = thread.request(spec).strip()[:200]
         return beginning != "" and loaded.document.body.strip().startswith(beginning)
 
     # -- predecessors ----------------------------------------------------------------------------

@@ -54,7 +54,7 @@ class Threads:
         def run() -> None:
             try:
                 self._results.put((kind, session, work()))
-            except BaseException as error:  # the loop decides what it means
+            except BaseException as error:  # noqa: BLE001  # the loop decides what it means
                 self._results.put((kind, session, error))
             self._flag.set()
 

@@ -108,7 +108,10 @@ def _owner(lock: Path) -> int | None:
         if lock.name.endswith(".swp"):
             with open(lock, "rb", opener=lambda p, f: os.open(p, f | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
                 head = file.read(108)
-            if head[:2] == b"b0" and head[68:108].split(b"\0")[0].decode("utf-8", "replace") == os.uname().nodename:
+            if (
+                head[:2] == b"b0"
+                and head[68:108].split(b"\0")[0].decode("utf-8", "replace") == os.uname().nodename
+            ):
                 return int(struct.unpack_from("<I", head, 24)[0])
     except (OSError, ValueError, struct.error):
         return None
@@ -133,8 +136,8 @@ def take(store: Store, entry: Entry) -> tuple[str, bytes]:
     """queued -> active; returns the name it has there and the bytes that were read under the lease.
 
     Raises NotNow when somebody writes, or it is no longer the file that was
-    looked at. When the lease was broken after the rename the file stays in
-    active/ without a session, and is taken there once it is quiet.
+    looked at. When it was saved around the rename the file stays in active/
+    without a session, and is taken there once it is quiet.
     """
     path = store.path(QUEUED, entry.name)
     with store.files.opened(path) as opened:
@@ -144,13 +147,26 @@ def take(store: Store, entry: Entry) -> tuple[str, bytes]:
         opened.lease()
         name = store.move(entry.name, QUEUED, ACTIVE)
         data = opened.read(FILE_LIMIT)
-        if opened.lease_broken():
+        # A save by rename after the look moved another file than the one that is open here.
+        if opened.lease_broken() or not _is_at(store.path(ACTIVE, name), now):
             raise NotNow(f"{entry.name} is being saved in another program")
     return name, data
 
 
+def _is_at(path: Path, seen: os.stat_result) -> bool:
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return (found.st_ino, found.st_dev) == (seen.st_ino, seen.st_dev)
+
+
 def read_in_place(store: Store, entry: Entry) -> bytes:
-    """Read a file that lies in active/ without a session, under a lease. Raises NotNow."""
+    """Read a file that lies in active/ without a session, under a lease. Raises NotNow.
+
+    A crash may have come between its rename and the fsync of the folders, which a claim must stand on.
+    """
+    store.sync(QUEUED, ACTIVE)
     with store.files.opened(store.path(entry.state, entry.name)) as opened:
         now = opened.stat
         if (now.st_ino, now.st_ctime_ns, now.st_size) != entry.signature:

@@ -6,11 +6,13 @@ Invariants kept here:
 * what was at the path comes out into ``.displaced/`` and is looked at before it goes: what a person
   wrote there, before or after the swap, is merged, and only then removed;
 * the name of a displaced file says what it must contain if nobody touched it:
-  ``<session>.<hash of ours>.<hash of what we read>.<random>``; so nothing has to be remembered over a crash.
+  ``<session>.<hash of ours>.<hash of what we read>.<random>.md``; so nothing has to be remembered over a
+  crash. It gets that name when it is whole; until then its name begins with a dot, and it may be deleted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -24,6 +26,8 @@ from daemon.errors import NotNow
 #: or was blocked by our lease, writes into it after the swap.
 QUIET = 3.0
 LIMIT = 64 << 20
+#: Before the hash of ours: it holds a text of a person that was not in what we read.
+MERGED = "merged-"
 
 Merge = Callable[[str, bytes, str], None]
 
@@ -40,23 +44,34 @@ class Exchange:
         #: Something was displaced since the last sweep.
         self.fresh = False
 
-    def rewrite(self, path: Path, session: str, patch: Callable[[bytes], bytes]) -> bytes:
+    def rewrite(
+        self, path: Path, session: str, patch: Callable[[bytes], bytes], *, merging: bool = False
+    ) -> bytes:
         """Replace the file's content by `patch` of it; returns what is there now.
 
+        merging: `patch` brings in another text of a person. Then a save that
+        went into the old file knows nothing of that text, and must not take
+        the new file for something that only we have written.
+
         Raises NotNow (nothing changed) when somebody has it open for
-        writing. A save that comes in between is patched in its turn.
+        writing. A save that comes in between is patched in its turn; one that
+        cannot be any more is merged by the sweep.
         """
+        ours: bytes | None = None
+        theirs = b""
         for _ in range(8):
             with self._files.opened(path) as opened:
                 opened.lease()
                 old = opened.read(LIMIT)
-                new = patch(old)
+                if len(old) > LIMIT:
+                    raise NotNow(f"{path.name} is larger than {LIMIT >> 20} MB; megaHarness leaves it alone")
+                # What we put there a moment ago gives way to the save that it displaced, and to no other.
+                merging = merging or old == ours
+                new = patch(theirs if old == ours else old)
                 if new == old:
                     return old
-                temp = self._displaced / (
-                    f"{session}.{content_hash(new)}.{content_hash(old)}.{secrets.token_hex(6)}.md"
-                )
-                self._files.create(temp, new, opened.stat.st_mode & 0o777)
+                stem = f"{session}.{MERGED if merging else ''}{content_hash(new)}.{content_hash(old)}"
+                temp = self._make(stem, new, opened.stat.st_mode & 0o777)
                 if opened.lease_broken():
                     self._files.unlink(temp)
                     raise NotNow(f"{path.name} is being saved in another program")
@@ -66,61 +81,91 @@ class Exchange:
                     # It was moved away between the read and the swap.
                     self._files.unlink(temp)
                     raise NotNow(f"{path.name} was moved away") from None
-                if self._pending is not None:
-                    self._pending.add(temp.name)
-                self.fresh = True
+                finally:
+                    # Whatever happened: what lies there is looked at before it goes.
+                    if self._pending is not None:
+                        self._pending.add(temp.name)
+                    self.fresh = True
             self._files.sync_dir(path.parent)
             self._files.sync_dir(self._displaced)
             came_out = self._files.read(temp)
             if came_out == old:
                 return new
-            # A save by rename fell between read and swap. Its text is in `temp`; ours is at the path.
-            # Merging it is what the sweep does anyway; do it at once, so that the result is complete.
-            self._merge_now(path, session, came_out, patch)
-            return self._files.read(path)
+            # A save by rename fell between read and swap.
+            ours, theirs = new, came_out
         raise NotNow(f"{path.name} changes faster than it can be rewritten")
 
-    def _merge_now(self, path: Path, session: str, theirs: bytes, patch: Callable[[bytes], bytes]) -> None:
-        def on_top(_: bytes) -> bytes:
-            return patch(theirs)
+    def _make(self, stem: str, new: bytes, mode: int) -> Path:
+        """The temp to swap with. It gets its name when it is whole: a torn one must never pass for a person's text."""
+        temp = self._displaced / f"{stem}.{secrets.token_hex(6)}.md"
+        making = self._displaced / f".{temp.name}"
+        self._files.create(making, new, mode)
+        try:
+            self._files.replace(making, temp)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(making)
+            raise
+        return temp
 
-        self.rewrite(path, session, on_top)
+    def set_aside(self, path: Path, session: str) -> None:
+        """Take a file away whose text the next sweep is to merge: it came after its item was settled."""
+        aside = self._displaced / f"{session}.{MERGED}.{MERGED}.{secrets.token_hex(6)}.md"
+        if self._pending is not None:
+            self._pending.add(aside.name)
+        self.fresh = True
+        self._files.move(path, aside)
+        self._files.sync_dir(self._displaced)
+        self._files.sync_dir(path.parent)
 
     def sweep(self, wall: float, merge: Merge) -> float | None:
         """Look at displaced files; returns the seconds until the next look, None when none is left.
 
         `merge(session, theirs, ours)` is called for a file that holds
         something that nobody has seen yet: `theirs` its bytes, `ours` the
-        `content_hash` of what we had put in its place. When it returns, the
-        text is safe elsewhere and the file goes.
+        `content_hash` of what we had put in its place ("" when that held
+        another text of a person). When it returns, the text is safe elsewhere
+        and the file goes.
         """
         self.fresh = False
         if self._pending is None:
             self._pending = set(os.listdir(self._displaced))
+        fault: Exception | None = None
         for name in sorted(self._pending):
-            if self._look(name, wall, merge):
-                self._pending.discard(name)
+            try:
+                if self._look(name, wall, merge):
+                    self._pending.discard(name)
+            except Exception as error:  # noqa: BLE001  # one that cannot be merged keeps no other waiting
+                fault = fault or error
+        if fault is not None:
+            raise fault
         return QUIET if self._pending else None
 
     def _look(self, name: str, wall: float, merge: Merge) -> bool:
+        """Judge one displaced file; False: later."""
         path = self._displaced / name
+        if name.startswith("."):
+            self._files.unlink(path)  # it was never swapped
+            return True
         parts = name.split(".")
+        if len(parts) != 5:
+            return True  # not ours; leave it alone
+        if not os.path.lexists(path):
+            return True
+        session, base = parts[0], parts[2]
+        ours = parts[1].removeprefix(MERGED)
         try:
             with self._files.opened(path) as opened:
-                quiet_for = wall - opened.stat.st_ctime
-                if 0 <= quiet_for < QUIET:
+                if 0 <= wall - opened.stat.st_ctime < QUIET:
                     return False
-                try:
-                    opened.lease()
-                except NotNow:
-                    return False
+                opened.lease()
                 content = opened.read(LIMIT)
-        except FileNotFoundError:
-            return True
-        if len(parts) < 4:
-            return True  # not ours; leave it alone
-        session, ours, base = parts[0], parts[1], parts[2]
-        if content_hash(content) not in (ours, base):
-            merge(session, content, ours)
-        self._files.unlink(path)
+                if content_hash(content) not in (ours, base):
+                    merge(session, content, "" if parts[1].startswith(MERGED) else ours)
+                # The lease is held to here: nobody can have written since it was read.
+                if opened.lease_broken():
+                    return False
+                self._files.unlink(path)
+        except NotNow:
+            return False
         return True

@@ -32,7 +32,7 @@ def tail_rows(path: Path, size: int = TAIL) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
             yield row

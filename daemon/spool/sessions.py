@@ -12,6 +12,7 @@ The Markdown file is a person's to edit, so nothing here is ever read from it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -24,6 +25,8 @@ from typing import Any
 from daemon.durable import Files
 from daemon.spool.states import State
 
+#: As `Files.publish` names them.
+_TEMP = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
 _SESSION_ID = re.compile(r"(?P<item>[a-z0-9-]{1,60})-(?P<attempt>[0-9]+)-(?P<hex>[0-9a-f]{12})")
 
 
@@ -87,14 +90,31 @@ STAYS = "stays"
 
 
 def encode(record: Mapping[str, Any]) -> bytes:
-    return (json.dumps({"v": 1, **record}, ensure_ascii=False, sort_keys=True) + "\n").encode()
+    # A lone surrogate (a file name that is no UTF-8) is written as its JSON escape, and read back as it was.
+    return (json.dumps({"v": 1, **record}, ensure_ascii=False, sort_keys=True) + "\n").encode(
+        "utf-8", "backslashreplace"
+    )
+
+
+def _encode_claim(claim: Claim) -> bytes:
+    return encode(
+        {
+            "session": claim.session,
+            "item": claim.item,
+            "name": claim.name,
+            "attempt": claim.attempt,
+            "round": claim.round,
+            "claimed_at": claim.claimed_at,
+            "extra": dict(claim.extra),
+        }
+    )
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """An object of a file that may be missing or torn (then None)."""
     try:
         value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
@@ -129,16 +149,27 @@ class Sessions:
             self._all.setdefault(ref.item, []).append(ref)
             if not (path / "settled").exists():
                 self._open[ref.id] = ref
+                if clear:
+                    self._clear_temps(path)
         for refs in self._all.values():
             refs.sort(key=lambda ref: ref.attempt)
 
     def _clear_unclaimed(self, path: Path) -> None:
-        """A crash between making the directory and the claim left it; the file itself lies in active/."""
-        for name in os.listdir(path):
-            if name == "spec.md" or (name.startswith(".") and name.endswith(".tmp")):
-                self._files.unlink(path / name)
-        if not os.listdir(path):
-            os.rmdir(path)
+        """What stopped between making the directory and the claim left it; the file itself lies in active/."""
+        # Litter: a disk that takes no writes is no reason not to start.
+        with contextlib.suppress(OSError):
+            self._clear_temps(path)
+            self._files.unlink(path / "spec.md")
+            if not os.listdir(path):
+                os.rmdir(path)
+
+    def _clear_temps(self, path: Path) -> None:
+        """Files that the daemon was about to publish. A runner may be at work here; its temps have other names."""
+        with contextlib.suppress(OSError):
+            for folder in (path, path / "receipts"):
+                for name in os.listdir(folder) if folder.is_dir() else ():
+                    if _TEMP.fullmatch(name):
+                        self._files.unlink(folder / name)
 
     def open(self) -> list[Ref]:
         """Sessions without the ``settled`` marker, in no order."""
@@ -202,25 +233,27 @@ class Sessions:
     # -- writing -------------------------------------------------------------------------------
 
     def begin(self, claim: Claim, spec: bytes) -> None:
-        """Make the session directory; afterwards the claim is durable."""
+        """Make the session directory; afterwards the claim is durable.
+
+        When the disk refuses (OSError) the claim stands if ``claim.json`` got
+        its name: only the fsync of its directory is missing then, and the
+        next file that is published there, before any start, brings it.
+        """
         path = self.path(claim.session)
-        self._files.make_dir(path)
-        self._files.sync_dir(self.root)
-        self._files.publish(path / "spec.md", spec)
-        self._files.publish(
-            path / "claim.json",
-            encode(
-                {
-                    "session": claim.session,
-                    "item": claim.item,
-                    "name": claim.name,
-                    "attempt": claim.attempt,
-                    "round": claim.round,
-                    "claimed_at": claim.claimed_at,
-                    "extra": dict(claim.extra),
-                }
-            ),
-        )
+        try:
+            self._files.make_dir(path)
+            self._files.sync_dir(self.root)
+            self._files.publish(path / "spec.md", spec)
+            self._files.publish(path / "claim.json", _encode_claim(claim))
+        except OSError:
+            if (path / "claim.json").exists():
+                self._know(claim)
+            elif path.is_dir():
+                self._clear_unclaimed(path)
+            raise
+        self._know(claim)
+
+    def _know(self, claim: Claim) -> None:
         ref = parse(claim.session)
         assert ref is not None
         self._claims[claim.session] = claim

@@ -10,8 +10,10 @@ Invariants kept here:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import secrets
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -23,6 +25,8 @@ from daemon.spool.states import ACTIVE, FAILED, QUEUED, SETTLED, STATES, TRANSIT
 
 #: A directory whose mtime is younger than this (s) may change again without a new mtime.
 RACY = 2.0
+#: What is beside a refused file.
+REASON = ".why.txt"
 
 _LITTER = re.compile(
     r"""\..* | .*~ | \#.*\# | 4913 | .*\.(tmp|part|crdownload|swp|swx) | .*\.sync-conflict-.*""",
@@ -70,6 +74,12 @@ def _kind(mode: int) -> str:
 def numbered(name: str, number: int) -> str:
     """``a.md`` -> ``a~2.md``."""
     return name if number < 2 else f"{name[: -len('.md')]}~{number}.md"
+
+
+def same_name(name: str, wanted: str) -> bool:
+    """Whether `name` is `wanted`, or what `wanted` became where it was taken."""
+    stem = re.escape(wanted.removesuffix(".md"))
+    return re.fullmatch(rf"{stem}(~[0-9]+)?\.md", name) is not None
 
 
 @dataclass(slots=True)
@@ -203,10 +213,16 @@ class Store:
                 number += 1
                 continue
             break
-        self.files.sync_dir(self.folder(old))
-        self.files.sync_dir(self.folder(new))
-        self.look([self.path(old, name), self.path(new, target)])
+        try:
+            self.sync(old, new)
+        finally:
+            self.look([self.path(old, name), self.path(new, target)])
         return target
+
+    def sync(self, *states: State) -> None:
+        """Make what was renamed into and out of these folders durable; a crash may have come before that."""
+        for state in states:
+            self.files.sync_dir(self.folder(state))
 
     def free_name(self, state: State, name: str) -> str:
         number = 1
@@ -221,20 +237,34 @@ class Store:
         without a file (removed by `clear_reasons`), never a file without one.
         """
         target = self.free_name(FAILED, name)
-        self.files.publish(self.path(FAILED, f"{target}.why.txt"), why.encode("utf-8", "replace"))
+        reason = self.path(FAILED, f"{target}{REASON}")
+        temp = self.root / ".tmp" / f"{secrets.token_hex(6)}{REASON}"
+        self.files.create(temp, why.encode("utf-8", "replace"))
+        try:
+            self.files.replace(temp, reason)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temp)
+            raise
+        self.look([reason])
         return self.move(name, state, FAILED, to=target)
 
     def clear_reasons(self) -> None:
         """Remove reasons whose file a person has moved or deleted."""
         names = self.names(FAILED)
         for name in names:
-            if name.endswith(".md.why.txt") and name[: -len(".why.txt")] not in names:
+            if name.endswith(f".md{REASON}") and name[: -len(REASON)] not in names:
                 path = self.path(FAILED, name)
                 self.files.unlink(path)
                 self.look([path])
 
     def clear_temps(self, wall: float, age: float = 600.0) -> None:
         """Remove temps that a crash left; a `drop` at work keeps its own for ten minutes."""
-        for item in os.scandir(self.root / ".tmp"):
-            if wall - item.stat(follow_symlinks=False).st_ctime > age and item.is_file(follow_symlinks=False):
-                self.files.unlink(self.root / ".tmp" / item.name)
+        for name in os.listdir(self.root / ".tmp"):
+            path = self.root / ".tmp" / name
+            try:
+                found = os.lstat(path)
+            except FileNotFoundError:
+                continue  # a `drop` has just put it where it belongs
+            if wall - found.st_ctime > age and stat.S_ISREG(found.st_mode):
+                self.files.unlink(path)

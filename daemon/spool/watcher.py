@@ -98,7 +98,9 @@ class Watcher(FileSystemEventHandler):
 
     def dispatch(self, event: FileSystemEvent) -> None:
         moved = isinstance(event, FileMovedEvent)
-        news = self._note(os.fsencode(event.src_path), arrived=False, deleted=isinstance(event, FileDeletedEvent))
+        news = self._note(
+            os.fsencode(event.src_path), arrived=False, deleted=isinstance(event, FileDeletedEvent)
+        )
         if event.dest_path:
             news |= self._note(os.fsencode(event.dest_path), arrived=moved, deleted=False)
         if news:

@@ -39,7 +39,7 @@ class TestBriefAsAPath(Bash):
         return Generic.from_settings("reader", {"argv": ["no-such-agent", "{brief}"]})
 
     def brief_verbatim(self, text: bytes) -> bytes:
-        return b"cp \"$0\" seen\nexit\n" + text
+        return b'cp "$0" seen\nexit\n' + text
 
 
 class TestBriefAsStandardInput(Bash):
@@ -51,4 +51,3 @@ class TestBriefAsStandardInput(Bash):
 
     def brief_verbatim(self, text: bytes) -> bytes:
         return b"cat > seen\nexit\n" + text
-

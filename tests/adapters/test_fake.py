@@ -80,7 +80,9 @@ def test_it_writes_files(bench: Bench) -> None:
 
 
 def test_garbage_and_huge_lines_do_not_hide_the_answer(bench: Bench) -> None:
-    order, _, collected = play(bench, "garbage 5000", "huge 3000000", "print no json", "err oops", "say the answer")
+    order, _, collected = play(
+        bench, "garbage 5000", "huge 3000000", "print no json", "err oops", "say the answer"
+    )
     assert collected.answer == "the answer"
     assert (order.session / "stderr.log").read_text() == "oops\n"
     assert (order.session / "events.jsonl").stat().st_size > 3_000_000

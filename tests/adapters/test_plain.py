@@ -40,7 +40,9 @@ def test_plain(printed: str, shown: str) -> None:
 @given(st.text())
 def test_nothing_that_controls_a_terminal_is_left(text: str) -> None:
     shown = plain(text)
-    assert not [char for char in shown if char != "\n" and char != "\t" and (ord(char) < 32 or 127 <= ord(char) < 160)]
+    assert not [
+        char for char in shown if char != "\n" and char != "\t" and (ord(char) < 32 or 127 <= ord(char) < 160)
+    ]
     shown.encode()
 
 

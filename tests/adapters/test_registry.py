@@ -71,7 +71,9 @@ def test_settings_reach_the_adapter_of_that_name() -> None:
 
 
 def test_an_adapter_of_another_package_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "their_adapter.py").write_text("from adapters.fake import Fake\n\n\nclass Theirs(Fake):\n    name = 'theirs'\n")
+    (tmp_path / "their_adapter.py").write_text(
+        "from adapters.fake import Fake\n\n\nclass Theirs(Fake):\n    name = 'theirs'\n"
+    )
     package(monkeypatch, tmp_path, "theirs", "theirs = their_adapter:Theirs")
     registry = Registry({})
     assert "theirs" in registry.names()
@@ -89,7 +91,9 @@ def test_a_broken_package_is_an_error_only_when_it_is_asked_for(
 
 
 def test_a_package_that_raises_is_told_as_its_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "raising_adapter.py").write_text("class Raising:\n    def from_settings(name, settings):\n        1 / 0\n")
+    (tmp_path / "raising_adapter.py").write_text(
+        "class Raising:\n    def from_settings(name, settings):\n        1 / 0\n"
+    )
     package(monkeypatch, tmp_path, "raising", "raising = raising_adapter:Raising")
     with pytest.raises(HarnessMisconfigured, match=r"raising_adapter:Raising.*ZeroDivisionError"):
         Registry({}).get("raising")

@@ -53,7 +53,12 @@ class Lab:
         self.terminals: list[Tmux] = []
 
     def session(
-        self, argv: list[str], *, env: dict[str, str] | None = None, wall_s: float | None = None, **launch: Any
+        self,
+        argv: list[str],
+        *,
+        env: dict[str, str] | None = None,
+        wall_s: float | None = None,
+        **launch: Any,
     ) -> Path:
         place = self.root / "sessions" / f"lab-{len(self.sessions) + 1}-{os.urandom(6).hex()}"
         work = self.root / "work"
@@ -326,7 +331,10 @@ def small_disk(lab: Lab) -> Iterator[Path]:
     place = lab.root / "sessions"
     place.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", place], capture_output=True, text=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", place],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if mounted.returncode != 0:
         reason = f"cannot mount a tmpfs here: {mounted.stderr.strip()}"
@@ -457,7 +465,9 @@ def test_interrupt_ends_the_whole_tree_and_twice_is_fine(lab: Lab) -> None:
 
 
 def test_a_harness_may_end_well_when_interrupted(lab: Lab) -> None:
-    place = lab.session(["sh", "-c", "trap 'echo bye; exit 5' INT; touch ready; while :; do sleep 0.01; done"])
+    place = lab.session(
+        ["sh", "-c", "trap 'echo bye; exit 5' INT; touch ready; while :; do sleep 0.01; done"]
+    )
     runner = lab.start(place)
     wait_for((lab.root / "work" / "ready").exists, "the trap")
     session.interrupt(place, "enough")
@@ -514,7 +524,8 @@ def test_a_stopped_harness_is_ended(lab: Lab) -> None:
     place = lab.session(["sh", "-c", "kill -STOP $$"])
     runner = lab.start(place)
     wait_for(
-        lambda: any(p.status() == psutil.STATUS_STOPPED for p in psutil.Process(runner.pid).children()), "the stop"
+        lambda: any(p.status() == psutil.STATUS_STOPPED for p in psutil.Process(runner.pid).children()),
+        "the stop",
     )
     session.interrupt(place, "enough")
     runner.wait(20)
@@ -552,7 +563,9 @@ def test_a_chain_that_forks_faster_than_it_can_be_listed_is_ended(lab: Lab) -> N
 
 
 def test_zombies_of_a_tree_that_forks_a_lot_are_reaped(lab: Lab) -> None:
-    place = lab.session(["sh", "-c", "i=0; while [ $i -lt 400 ]; do (true &); i=$((i+1)); done; touch done; sleep 600"])
+    place = lab.session(
+        ["sh", "-c", "i=0; while [ $i -lt 400 ]; do (true &); i=$((i+1)); done; touch done; sleep 600"]
+    )
     runner = lab.start(place)
     wait_for((lab.root / "work" / "done").exists, "400 orphans")
 
@@ -599,7 +612,10 @@ print(count, digest.hexdigest())
     runner.wait(30)
     import hashlib
 
-    assert (place / "events.jsonl").read_text().split() == ["1000006", hashlib.sha256(first + b"second").hexdigest()]
+    assert (place / "events.jsonl").read_text().split() == [
+        "1000006",
+        hashlib.sha256(first + b"second").hexdigest(),
+    ]
     assert [each.name for each in session.delivered(place)] == [session.FIRST_MESSAGE, name]
     assert session.delivered(place)[1].text == "second"
     assert lab.exit_of(place)["undelivered"] == 0
@@ -649,7 +665,9 @@ def test_standard_input_is_closed_after_the_end_of_the_turn(lab: Lab) -> None:
 
 
 def test_a_message_within_the_idle_time_begins_another_turn(lab: Lab) -> None:
-    place = lab.session(python(ECHO), stdin="pipe", turn_end="turn_end", stdin_idle_s=1.5, first_message=b"one\n")
+    place = lab.session(
+        python(ECHO), stdin="pipe", turn_end="turn_end", stdin_idle_s=1.5, first_message=b"one\n"
+    )
     runner = lab.start(place)
     events = place / "events.jsonl"
     wait_for(lambda: events.exists() and b"turn_end" in events.read_bytes(), "the first turn")
@@ -666,7 +684,9 @@ while data := os.read(0, 1000):
     if data == b"two\\n" and select.select([0], [], [], 1.0)[0]: print("closed too early")
     print("turn_end", flush=True)
 """
-    place = lab.session(python(code), stdin="pipe", turn_end="turn_end", stdin_idle_s=0.4, first_message=b"one\n")
+    place = lab.session(
+        python(code), stdin="pipe", turn_end="turn_end", stdin_idle_s=0.4, first_message=b"one\n"
+    )
     runner = lab.start(place)
     events = place / "events.jsonl"
     wait_for(lambda: events.exists() and b"turn_end" in events.read_bytes(), "the first turn")
@@ -685,7 +705,9 @@ def test_without_an_end_of_turn_standard_input_stays_open(lab: Lab) -> None:
 
 
 def test_odd_things_in_the_inbox_are_left_alone(lab: Lab) -> None:
-    place = lab.session(python(ECHO), stdin="pipe", turn_end="turn_end", stdin_idle_s=0.3, first_message=b"one\n")
+    place = lab.session(
+        python(ECHO), stdin="pipe", turn_end="turn_end", stdin_idle_s=0.3, first_message=b"one\n"
+    )
     inbox = place / "inbox"
     (inbox / ".tmp-half").write_bytes(b"half")
     (inbox / "directory").mkdir()
@@ -766,7 +788,9 @@ def test_no_descriptor_of_the_starter_reaches_the_harness(lab: Lab) -> None:
 
 def test_the_wake_file_is_touched_at_start_output_and_end(lab: Lab) -> None:
     wake = lab.root / "wake"
-    place = lab.session(["sh", "-c", "until [ -e go ]; do sleep 0.01; done; echo x; until [ -e end ]; do sleep 0.01; done"])
+    place = lab.session(
+        ["sh", "-c", "until [ -e go ]; do sleep 0.01; done; echo x; until [ -e end ]; do sleep 0.01; done"]
+    )
     runner = lab.start(place)
     for step in ("go", "end"):
         wait_for(wake.exists, f"the touch before {step}")
@@ -788,7 +812,8 @@ def test_the_heartbeat_says_what_goes_on(lab: Lab) -> None:
     place = lab.session(["sh", "-c", "sleep 600"])
     runner = lab.start(place)
     beat = wait_for(
-        lambda: (b := session.read_json(place / "heartbeat.json")) and b["phase"] == "running" and b, "the beat"
+        lambda: (b := session.read_json(place / "heartbeat.json")) and b["phase"] == "running" and b,
+        "the beat",
     )
     assert beat["harness_pid"] in [child.pid for child in psutil.Process(runner.pid).children()]
     assert beat["viewer_pid"] is None
@@ -857,7 +882,9 @@ def test_interrupted_right_behind_the_gate_it_is_recorded(lab: Lab) -> None:
     assert not (lab.root / "work" / "ran").exists()
 
 
-@pytest.mark.parametrize("call", ["link", "fsync", "rename", "unlink", "write", "clone,vfork,fork", "poll,wait4"])
+@pytest.mark.parametrize(
+    "call", ["link", "fsync", "rename", "unlink", "write", "clone,vfork,fork", "poll,wait4"]
+)
 def test_killed_at_any_call_it_ran_at_most_once_and_is_never_taken_for_ended(lab: Lab, call: str) -> None:
     if shutil.which("strace") is None:
         if "CI" in os.environ:

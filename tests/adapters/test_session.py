@@ -91,7 +91,9 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 
 def order_for(place: Path, **more: Any) -> Order:
-    return Order(place, place.name, "lab", 1, "a title", place.parent, env={"PATH": os.environ["PATH"]}, **more)
+    return Order(
+        place, place.name, "lab", 1, "a title", place.parent, env={"PATH": os.environ["PATH"]}, **more
+    )
 
 
 def run(place: Path, argv: list[str]) -> subprocess.Popen[bytes]:
@@ -202,7 +204,9 @@ def test_looking_keeps_nothing_and_two_that_look_do_not_see_each_other(place: Pa
 def test_running_is_seen_by_another_process(place: Path) -> None:
     runner = run(place, ["sleep", "600"])
     wait_for(lambda: isinstance(session.status(place), Running), "the start")
-    code = "import sys, pathlib; from adapters import session; print(session.status(pathlib.Path(sys.argv[1])))"
+    code = (
+        "import sys, pathlib; from adapters import session; print(session.status(pathlib.Path(sys.argv[1])))"
+    )
     root = Path(session.__file__).parents[1]
     said = subprocess.run(
         [sys.executable, "-c", code, place], cwd=root, capture_output=True, text=True, check=True
@@ -321,7 +325,9 @@ def test_reap_never_ends_itself_or_what_is_above_it(tmp_path: Path) -> None:
         "print(bystander.wait())"
     )
     env = {**os.environ, session.MARKER: "lab-1-self"}
-    done = subprocess.run([sys.executable, "-c", outer], cwd=root, env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", outer], cwd=root, env=env, capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["1", "-15"]
 
 

@@ -110,14 +110,16 @@ def test_a_traceback_shows_the_line(bench: Bench) -> None:
     order, ended = bench.run(b"```python\nx = 1\nraise RuntimeError('no good')\n```\n")
     errors = (order.session / "stderr.log").read_text()
     assert ended.code == 1
-    assert "blocks/1.py\", line 2" in errors
+    assert 'blocks/1.py", line 2' in errors
     assert "raise RuntimeError('no good')" in errors
 
 
 def test_a_block_may_have_any_text_and_no_standard_input(bench: Bench) -> None:
-    order, ended = bench.run(b"```bash\nread -r line || echo 'it''s $(touch x) `touch x` \"end\" of input'\n```\n")
+    order, ended = bench.run(
+        b"```bash\nread -r line || echo 'it''s $(touch x) `touch x` \"end\" of input'\n```\n"
+    )
     assert ended.code == 0
-    assert bench.harness.collect(order.session).answer == "its $(touch x) `touch x` \"end\" of input"
+    assert bench.harness.collect(order.session).answer == 'its $(touch x) `touch x` "end" of input'
     assert list(order.workdir.iterdir()) == []
 
 

@@ -25,7 +25,17 @@ from adapters.errors import TerminalError
 from adapters.terminals.tmux import SOCKET_LIMIT, Tmux, socket_path
 
 CASE_40 = Path(__file__).resolve().parents[3] / "shared" / "cases" / "inputs" / "40_tmux_names.txt"
-OWN_CASE_40 = ["demos.expanso.io", "fix: login", ".claude/main", "track 1", "run-1", "run-10", "-dash", "x" * 200, "Ü"]
+OWN_CASE_40 = [
+    "demos.expanso.io",
+    "fix: login",
+    ".claude/main",
+    "track 1",
+    "run-1",
+    "run-10",
+    "-dash",
+    "x" * 200,
+    "Ü",
+]
 SECRET = "sk-tmux-51d0a6b2c4"
 SLEEP = ["sleep", "600"]
 
@@ -55,7 +65,9 @@ def tmux(place: Path) -> Tmux:
 
 
 def ask(tmux: Tmux, *words: str) -> str:
-    done = subprocess.run(["tmux", "-N", "-u", "-S", tmux.socket, *words], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        ["tmux", "-N", "-u", "-S", tmux.socket, *words], check=True, capture_output=True, text=True
+    )
     return done.stdout.strip()
 
 
@@ -182,7 +194,9 @@ def test_only_slugs_are_names(tmux: Tmux) -> None:
     assert names(tmux) == sorted(set(opened) - {("run-1", "run-1-1-a")})
 
 
-@pytest.mark.parametrize("name", ["", "a\n", "a b", "#(touch x)", "A", "a;", "=a", "é", "a\t", "$1", "@1", "%1"])
+@pytest.mark.parametrize(
+    "name", ["", "a\n", "a b", "#(touch x)", "A", "a;", "=a", "é", "a\t", "$1", "@1", "%1"]
+)
 def test_what_tmux_could_take_for_something_else_is_refused(tmux: Tmux, name: str) -> None:
     with pytest.raises(ValueError, match="cannot be a name"):
         tmux.open(name, "fine", SLEEP)
@@ -241,7 +255,9 @@ def test_a_workspace_full_of_metacharacters_executes_nothing(place: Path) -> Non
 # --- the server -------------------------------------------------------------
 
 
-def test_the_server_knows_no_secret_of_its_starter(tmux: Tmux, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_knows_no_secret_of_its_starter(
+    tmux: Tmux, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SECRET_KEY", SECRET)
     monkeypatch.setenv("SSH_AUTH_SOCK", SECRET)  # tmux would update this one from each client
     monkeypatch.setenv("DISPLAY", SECRET)
@@ -252,9 +268,23 @@ def test_the_server_knows_no_secret_of_its_starter(tmux: Tmux, place: Path, monk
         wait_for(lambda: any(w.watched for w in tmux.windows()), "the person")
     assert SECRET not in ask(tmux, "show-environment", "-t", "=one:")
     assert SECRET not in str(psutil.Process(server_pid(tmux)).environ())
-    wait_for(lambda: "TMUX_PANE" in ((place / "env").read_text() if (place / "env").exists() else ""), "the pane")
+    wait_for(
+        lambda: "TMUX_PANE" in ((place / "env").read_text() if (place / "env").exists() else ""), "the pane"
+    )
     got = {line.split("=")[0] for line in (place / "env").read_text().splitlines()}
-    allowed = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "TMUX", "TMUX_PANE"}
+    allowed = {
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TERM",
+        "TMUX",
+        "TMUX_PANE",
+    }
     assert {name for name in got if not name.startswith("LC_")} <= allowed | {
         "PWD", "SHLVL", "_", "OLDPWD", "TERM_PROGRAM", "TERM_PROGRAM_VERSION",
     }  # fmt: skip
@@ -309,7 +339,9 @@ def test_a_dead_server_is_an_empty_list_and_a_new_one_is_started(tmux: Tmux) -> 
     tmux.open("one", "one-1-a", SLEEP)
     first = server_pid(tmux)
     os.kill(first, signal.SIGKILL)
-    wait_for(lambda: psutil.pid_exists(first) is False or psutil.Process(first).status() == "zombie", "its death")
+    wait_for(
+        lambda: psutil.pid_exists(first) is False or psutil.Process(first).status() == "zombie", "its death"
+    )
     assert tmux.windows() == []
     tmux.close("one", "one-1-a")
     tmux.kill_server()

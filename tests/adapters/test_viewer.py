@@ -99,7 +99,9 @@ def is_running(pane: Pane, order: Order) -> bool:
 
 
 def test_the_stream_is_shown_and_its_end(pane: Pane) -> None:
-    order = pane.start(Fake(), fake("say grüße 漢字", "garbage 300", "err a warning", "huge 3000000", "say over"))
+    order = pane.start(
+        Fake(), fake("say grüße 漢字", "garbage 300", "err a warning", "huge 3000000", "say over")
+    )
     pane.shows(r"ended: exit 0 after \d s")
     shown = pane.text
     assert "grüße 漢字" in shown
@@ -184,7 +186,9 @@ def test_a_killed_viewer_comes_back_and_the_session_goes_on(pane: Pane) -> None:
 
     def viewer() -> int | None:
         record = json.loads((order.session / "heartbeat.json").read_bytes())
-        children = subprocess.run(["pgrep", "-P", str(pane.tmux.windows()[0].pid)], capture_output=True, text=True)
+        children = subprocess.run(
+            ["pgrep", "-P", str(pane.tmux.windows()[0].pid)], capture_output=True, text=True
+        )
         others = {int(pid) for pid in children.stdout.split()} - {record["harness_pid"]}
         return others.pop() if others else None
 
@@ -235,7 +239,14 @@ def session_of_files(tmp_path: Path, events: bytes, harness: str = "fake", **exi
     (directory / "launch.json").write_text(json.dumps(launch))
     (directory / "events.jsonl").write_bytes(events)
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    started = {"v": 1, "by": "runner", "pid": 1, "start_ticks": 1, "boot_id": boot, "at": "2026-12-01T14:06:21.123Z"}
+    started = {
+        "v": 1,
+        "by": "runner",
+        "pid": 1,
+        "start_ticks": 1,
+        "boot_id": boot,
+        "at": "2026-12-01T14:06:21.123Z",
+    }
     (directory / "started.json").write_text(json.dumps(started))
     if exit_:
         end = {"v": 1, "code": 0, "signal": None, "reason": "exited", "wall_s": 12.3, **exit_}
@@ -244,7 +255,9 @@ def session_of_files(tmp_path: Path, events: bytes, harness: str = "fake", **exi
 
 
 def plainly(directory: Path, *how: str) -> str:
-    run = subprocess.run([*VIEWER, "--plain", *how, str(directory)], capture_output=True, timeout=60, check=True)
+    run = subprocess.run(
+        [*VIEWER, "--plain", *how, str(directory)], capture_output=True, timeout=60, check=True
+    )
     assert run.stderr == b""
     return run.stdout.decode()
 
@@ -273,8 +286,14 @@ def test_a_harness_that_is_not_installed_any_more_is_shown_as_text(tmp_path: Pat
     ("record", "said"),
     [
         ({"code": None, "signal": 9}, "ended: signal 9 after 12 s"),
-        ({"code": None, "signal": 15, "reason": "wall", "wall_s": 7200}, "ended: signal 15 (out of time) after 120 min"),
-        ({"code": None, "reason": "failed", "error": "no such file"}, "ended: it could not be started: no such file"),
+        (
+            {"code": None, "signal": 15, "reason": "wall", "wall_s": 7200},
+            "ended: signal 15 (out of time) after 120 min",
+        ),
+        (
+            {"code": None, "reason": "failed", "error": "no such file"},
+            "ended: it could not be started: no such file",
+        ),
         ({}, "ended: nobody knows how (its runner is gone and left no exit.json)"),
     ],
 )
@@ -296,7 +315,9 @@ def test_plain_so_far_does_not_wait(tmp_path: Path) -> None:
 def test_plain_is_quiet_when_nobody_reads(tmp_path: Path) -> None:
     directory = session_of_files(tmp_path, b"line\n" * 100_000, code=0)
     command = " ".join([*VIEWER, "--plain", str(directory)])
-    run = subprocess.run(["bash", "-c", f"{command} | head -n 1; exit ${{PIPESTATUS[0]}}"], capture_output=True, timeout=60)
+    run = subprocess.run(
+        ["bash", "-c", f"{command} | head -n 1; exit ${{PIPESTATUS[0]}}"], capture_output=True, timeout=60
+    )
     assert (run.returncode, run.stdout, run.stderr) == (0, b"line\n", b"")
 
 
@@ -307,7 +328,9 @@ def test_no_directory_is_told(tmp_path: Path) -> None:
 
 
 def test_a_large_stream_takes_little_memory(tmp_path: Path) -> None:
-    directory = session_of_files(tmp_path, b'{"type": "say", "text": "%s"}\n' % (b"x" * 200) * 300_000, code=0)
+    directory = session_of_files(
+        tmp_path, b'{"type": "say", "text": "%s"}\n' % (b"x" * 200) * 300_000, code=0
+    )
     with (directory / "events.jsonl").open("ab") as file:
         file.write(b"y" * 50_000_000 + b"\nlast\n")
 

@@ -1,0 +1,89 @@
+"""Text that a person saved too late for the place they saved it to: merged, or kept, never run, never lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from daemon.errors import DocumentError, NotNow
+from daemon.kernel.claimed import facts
+from daemon.kernel.observe import Observer
+from daemon.kernel.parts import Parts
+from daemon.kernel.settling import Settler
+from daemon.spool.exchange import content_hash
+from daemon.spool.sessions import STAYS, Claim
+from daemon.spool.states import ACTIVE, DONE, FAILED
+from daemon.tracks import thread
+
+
+def _own_text(data: bytes) -> object:
+    """A person's part of a file, to compare; of one that cannot be read it is all of it."""
+    try:
+        return thread.own_text(data)
+    except DocumentError:
+        return data
+
+
+class LateSaves:
+    def __init__(self, parts: Parts, observer: Observer, settler: Settler) -> None:
+        self._parts = parts
+        self._observer = observer
+        self._settler = settler
+
+    def set_aside(self, name: str, session: str) -> None:
+        """An editor saved the file of a settled track back into active/: text to merge, nothing to run."""
+        path = self._parts.store.path(ACTIVE, name)
+        self._parts.exchange.set_aside(path, session)
+        self._parts.store.look([path])
+        self._parts.log.info("saved after its end", name=name, session=session)
+
+    def merge(self, session: str, theirs: bytes, ours: str) -> None:
+        """A person's text that came out of an exchange, or was saved into it later: put it where the track is now."""
+        parts = self._parts
+        known = parts.sessions.claim(session)
+        if known is not None and (newest := parts.sessions.newest(known.item)) is not None:
+            known = parts.sessions.claim(newest.id)
+        path = self._file_of(known) if known is not None else None
+        if known is not None and path is not None:
+            there = parts.files.read(path)
+            if _own_text(theirs) == _own_text(there):
+                return
+            spec = parts.files.read(parts.sessions.path(session) / "spec.md")
+            untouched = content_hash(there) == ours or _own_text(there) == _own_text(spec)
+            # An old buffer knows nothing of later attempts, nor of what was replied to them.
+            if untouched and thread.results(there) <= {*thread.results(theirs), known.session}:
+                self._put_on_top(path, known, there, theirs)
+                return
+        # Two different texts of a person: neither may win by itself. Both are kept.
+        folder = parts.sessions.path(session)
+        home = folder if folder.is_dir() else parts.store.root / ".displaced"
+        kept = home / f"late-save-{content_hash(theirs)[:12]}.md"
+        if not kept.exists():
+            parts.files.publish(kept, theirs)
+        parts.log.warning("late save kept", session=session, path=str(kept))
+
+    def _put_on_top(self, path: Path, known: Claim, there: bytes, theirs: bytes) -> None:
+        """Their text, with the daemon's block and result as they stand in the file now. Raises NotNow."""
+        parts = self._parts
+        settlement = parts.sessions.settlement(known.session)
+        settled = settlement if settlement is not None and settlement.destination != STAYS else None
+        block = facts(known, str(settled.destination) if settled is not None else ACTIVE, settled)
+        result = ""
+        if thread.has_result(there, known.session):
+            raw = parts.files.read(parts.sessions.path(known.session) / "result.md")
+            result = raw.decode("utf-8", "replace")
+
+        def patch(data: bytes) -> bytes:
+            if data != there:
+                raise NotNow(f"{path.name} has just changed")
+            return self._settler.patched(theirs, block, result)
+
+        parts.exchange.rewrite(path, known.session, patch, merging=True)
+        parts.store.look([path])
+        parts.log.info("late save merged", track=known.item, path=str(path))
+
+    def _file_of(self, known: Claim) -> Path | None:
+        place = self._parts.sessions.place(known.session)
+        if place is not None and place[0] in (DONE, FAILED):
+            return self._observer.place_of(known.session)
+        path = self._parts.store.path(ACTIVE, known.name)
+        return path if path.is_file() else None

@@ -1,0 +1,47 @@
+"""What a session's end looks like to a person: the result that is appended to the file."""
+
+from __future__ import annotations
+
+from daemon.kernel.claimed import shown
+from daemon.kernel.concluding import Concluded
+from daemon.spool.sessions import STAYS, Claim
+from daemon.spool.states import FAILED
+from daemon.tracks import thread
+from daemon.tracks.actions import Settle
+from daemon.tracks.machine import summary
+
+
+def result(known: Claim, concluded: Concluded, action: Settle) -> thread.Result:
+    """What comes back into the file."""
+    wall = f"{concluded.ended.wall_s:.0f} s" if concluded.ended else "not run"
+    # The destination is what happens next; of an attempt that stays, only the end is known.
+    word = "attempt ended" if action.destination == STAYS else action.destination
+    checked = summary(concluded.conclusion.checks, concluded.conclusion.unchecked)
+    headline = f"{word}: {action.termination} · {checked} · {shown(known)} · {wall}"
+    notes = [*([action.why] if action.why else []), *concluded.notes]
+    lines = [
+        thread.CheckLine(
+            text=receipt.text,
+            passed=receipt.passed,
+            detail=receipt.detail or ("to judge" if receipt.passed is None else f"{receipt.seconds:.1f} s"),
+            tail=receipt.tail,
+        )
+        for receipt in concluded.receipts
+    ]
+    outcome, place = concluded.outcome, concluded.place
+    following = ""
+    if place is not None:
+        following = f"look at the work in {thread.code(str(place.path))} (branch {thread.code(place.branch)})"
+        if action.destination == FAILED:
+            following += f"; to go on from there: {thread.code(f'mh requeue {known.item}')}"
+    return thread.Result(
+        session=known.session,
+        attempt=known.attempt,
+        headline=headline,
+        answer=concluded.collected.answer,
+        checks=lines,
+        diffstat=outcome.diffstat if outcome else "",
+        left_out=[f"{entry.path} ({entry.why})" for entry in outcome.left_out] if outcome else [],
+        next=following,
+        notes=notes,
+    )
