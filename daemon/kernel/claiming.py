@@ -107,8 +107,10 @@ class Claimer:
             return False
         try:
             return thread.block_id(self._parts.files.read(settled)) == item
-        except (DocumentError, OSError):
+        except FileNotFoundError:
             return False
+        except DocumentError:
+            return True  # broken by hand, and still in its place
 
     def _render(self, known: Claim) -> None:
         path = self._parts.store.path(ACTIVE, known.name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from daemon.errors import Problem
 from daemon.kernel.concluding import Concluded
 from daemon.tracks.machine import Parked, Pause
-from daemon.tracks.track import Loaded
+from daemon.tracks.track import Loaded, Time, TrackId
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class Peek:
     block_id: str | None = None
     problems: tuple[Problem, ...] = ()
     empty: bool = False
+    after: tuple[Time | TrackId, ...] = ()
 
 
 @dataclass(slots=True)

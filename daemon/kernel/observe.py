@@ -36,7 +36,7 @@ from daemon.tracks.machine import (
     Unstarted,
     World,
 )
-from daemon.tracks.track import Loaded, Time, load, parse_after
+from daemon.tracks.track import Loaded, Time, TrackId, load, parse_after
 
 #: Seconds for which a bad file is shown before it is refused, counted from its last change.
 FAULT_SHOWN = 10.0
@@ -47,20 +47,26 @@ LOOK_AGAIN = 30.0
 
 @dataclass(slots=True)
 class _Queue:
-    """Who owns which id among the files that wait, for `after`."""
+    """What holds for all the files that wait.
+
+    ids: who owns which id, for `after`. riddles: track -> its open session whose claim cannot be read.
+    """
 
     ids: dict[str, str] = field(default_factory=dict)
+    riddles: dict[str, str] = field(default_factory=dict)
 
 
 class Observer:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._by_name: dict[State, tuple[frozenset[str], frozenset[str]]] = {}
 
     def observe(self, now: Now, *, claim: bool = True, closed: str = "") -> World:
         """Everything that the machine decides from."""
         stops = self._stops()
         found: list[Observed] = []
         held: set[str] = set()
+        queue = _Queue()
         for ref in self._parts.sessions.open():
             observed = self._guarded(ref.id, ref.id, lambda ref=ref: self._session(ref, stops), slot=True)  # type: ignore[misc]
             if observed is not None:
@@ -68,8 +74,9 @@ class Observer:
             known = self._parts.sessions.claim(ref.id)
             if known is not None:
                 held.add(known.name)
+            else:
+                queue.riddles[ref.item] = ref.id
         waiting = self._waiting(held)
-        queue = _Queue()
         for entry in waiting:
             for track_id in self._ids_of(entry):
                 queue.ids.setdefault(track_id, entry.name)
@@ -209,13 +216,17 @@ class Observer:
             return Peek(entry.signature, problems=error.problems)
         if loaded.is_empty:
             return Peek(entry.signature, loaded=loaded, empty=True)
-        problems = tuple(self._not_built(loaded))
-        claimed = thread.block_id(data)
+        try:
+            after = tuple(parse_after(text, entry.mtime) for text in loaded.track.after)
+        except DocumentError as error:
+            return Peek(entry.signature, problems=error.problems)
+        claimed = loaded.track.block.get("id", "")
         return Peek(
             entry.signature,
             loaded=loaded,
-            block_id=claimed if claimed and is_id(claimed) else None,
-            problems=problems,
+            block_id=claimed if is_id(claimed) else None,
+            problems=tuple(self._not_built(loaded)),
+            after=after,
         )
 
     def _not_built(self, loaded: Loaded) -> Iterator[Problem]:
@@ -267,7 +278,7 @@ class Observer:
         if peek.problems or peek.empty:
             return replace(candidate, fault=self._fault(entry, peek, now), holds=tuple(holds))
         assert peek.loaded is not None
-        if (riddle := self._unreadable_claim(entry)) is not None:
+        if (riddle := self._unreadable_claim(entry, queue)) is not None:
             holds.append(
                 Hold(f"sessions/{riddle} may be working on it: its claim.json cannot be read", needs_you=True)
             )
@@ -281,7 +292,7 @@ class Observer:
             elif entry.name not in store.entries(ACTIVE):
                 # Taken now it would get the very name under which the running one expects its own file.
                 holds.append(Hold("waits until the running track of the same name has ended"))
-        holds += self._after(peek.loaded, entry, now, queue)
+        holds += self._after(peek.after, entry, now, queue)
         if not holds:
             route = self._parts.router.route(peek.loaded.track, now.mono)
             if isinstance(route, NoRoute):
@@ -304,12 +315,11 @@ class Observer:
                 return self._begins_like(loaded, ref.id)
         return False
 
-    def _unreadable_claim(self, entry: Entry) -> str | None:
+    def _unreadable_claim(self, entry: Entry, queue: _Queue) -> str | None:
         """An open session of this track that nothing explains: nothing is started beside it."""
-        opened = {ref.id for ref in self._parts.sessions.open()}
         for item in self._ids_of(entry):
-            newest = self._parts.sessions.newest(item)
-            if newest is not None and newest.id in opened and self._parts.sessions.claim(newest.id) is None:
+            newest = self._parts.sessions.newest(item) if item in queue.riddles else None
+            if newest is not None and newest.id == queue.riddles[item]:
                 return newest.id
         return None
 
@@ -336,14 +346,11 @@ class Observer:
 
     # -- predecessors ----------------------------------------------------------------------------
 
-    def _after(self, loaded: Loaded, entry: Entry, now: Now, queue: _Queue) -> Iterator[Hold]:
+    def _after(
+        self, after: Iterable[Time | TrackId], entry: Entry, now: Now, queue: _Queue
+    ) -> Iterator[Hold]:
         own = set(self._ids_of(entry))
-        for text in loaded.track.after:
-            try:
-                moment = parse_after(text, entry.mtime)
-            except DocumentError as error:
-                yield Hold(str(error), unblock="correct `after`", needs_you=True)
-                continue
+        for moment in after:
             if isinstance(moment, Time):
                 if now.wall < moment.at:
                     yield Hold(f"waits until {moment.text}", now.mono + moment.at - now.wall)
@@ -381,12 +388,18 @@ class Observer:
                 return "active"
             return settlement.destination
         for state in (DONE, FAILED):
-            if any(
-                name.endswith(".md") and slug(name[: -len(".md")]) == track_id
-                for name in self._parts.store.names(state)
-            ):
+            if track_id in self._settled_ids(state):
                 return state
         return "unknown"
+
+    def _settled_ids(self, state: State) -> frozenset[str]:
+        """The ids that the names in a settled folder give; made anew only when the names have changed."""
+        names = self._parts.store.names(state)
+        known = self._by_name.get(state)
+        if known is None or known[0] is not names:
+            ids = frozenset(slug(name[: -len(".md")]) for name in names if name.endswith(".md"))
+            self._by_name[state] = known = (names, ids)
+        return known[1]
 
     # -- what claiming needs ---------------------------------------------------------------------
 

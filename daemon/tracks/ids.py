@@ -7,6 +7,7 @@ readings of one word.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import unicodedata
@@ -27,6 +28,7 @@ _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _SESSION = re.compile(r"(.+)-(\d+)-([0-9a-f]{12})")
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def slug(text: str) -> str:
     """The id that a title or file stem gives: [a-z0-9-], 1 to 48 characters, the same every time.
 

@@ -1,0 +1,163 @@
+"""The lives that are gone through: what is dropped, what a person does meanwhile, what must come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from daemon.tracks import requests
+from tests.crash.stage import Part
+from tests.crash.world import Deed, Life, World
+
+
+def track(body: str, **keys: str) -> bytes:
+    lines = [f"{key}: {value}" for key, value in {"harness_id": "fake", **keys}.items()]
+    return "\n".join(["---", *lines, "---", f"# {body}", "", f"words of {body}", ""]).encode()
+
+
+def _save_by_rename(stem: str, word: str) -> Callable[[World], None]:
+    def do(world: World) -> None:
+        path = world.workspace.active / f"{stem}.md"
+        world.put(f"active/{stem}.md", path.read_bytes() + f"\n{word}\n".encode(), word)
+
+    return do
+
+
+def _overwrite(stem: str, word: str) -> Callable[[World], None]:
+    def do(world: World) -> None:
+        path = world.workspace.active / f"{stem}.md"
+        data = path.read_bytes() + f"\n{word}\n".encode()
+        with open(path, "wb") as file:
+            file.write(data)
+        world.words.append((stem, word))
+
+    return do
+
+
+def _reply_and_requeue(world: World) -> None:
+    path = world.workspace.done / "again.md"
+    path.write_bytes(path.read_bytes() + b"\nplease once more\n")
+    world.words.append(("again", "please once more"))
+    world.move("done/again.md", "queued/again.md")
+
+
+def _interrupt(stem: str) -> Callable[[World], None]:
+    def do(world: World) -> None:
+        requests.write(world.workspace.requests, world.workspace.tmp, "interrupt", track=stem, why="enough")
+
+    return do
+
+
+def _zombie(world: World) -> None:
+    settled = next(world.workspace.sessions.glob("zombie-*"))
+    spec = (settled / "spec.md").read_bytes()
+    world.put("active/zombie.md", spec + b"\nsaved from an old buffer\n", "saved from an old buffer")
+
+
+def _requeue_afresh(world: World) -> None:
+    requests.write(world.workspace.requests, world.workspace.tmp, "fresh", track="dead")
+    world.move("failed/dead.md", "queued/dead.md")
+
+
+def _copy(world: World) -> None:
+    data = (world.workspace.done / "model.md").read_bytes() + b"\nand now this\n"
+    world.put("queued/copy.md", data, "and now this")
+
+
+def _delete_active(world: World) -> None:
+    (world.workspace.active / "gone.md").unlink()
+
+
+CHECK = "{exists: out.txt}"
+LIVES = (
+    Life(
+        "checks",
+        {
+            "queued/good.md": track("good", done_when=f"[{CHECK}]"),
+            "queued/bad.md": b"---\nharness_id: [\n---\nx\n",
+        },
+        {"done/good.md": 1, "failed/bad.md": 0},
+        {"good": Part(writes="out.txt", delay=2)},
+        refused=frozenset({"bad"}),
+    ),
+    Life(
+        "attempts",
+        {"queued/stubborn.md": track("stubborn", done_when=f"[{CHECK}]")},
+        {"failed/stubborn.md": 2},
+    ),
+    Life(
+        "after",
+        {"queued/second.md": track("second", after="first"), "queued/first.md": track("first")},
+        {"done/first.md": 1, "done/second.md": 1},
+    ),
+    Life(
+        "dropped into active",
+        {"active/direct.md": track("direct"), "active/broken.md": b"---\nafter: {\n---\nx\n"},
+        {"done/direct.md": 1, "failed/broken.md": 0},
+        refused=frozenset({"broken"}),
+    ),
+    Life(
+        "requeued afresh",
+        {"queued/dead.md": track("dead")},
+        {"failed/dead.md": 2},
+        {"dead": Part(dies=True)},
+        deeds=(Deed(lambda w: w.exists("failed/dead.md") and not w.parts.sessions.open(), _requeue_afresh),),
+    ),
+    Life(
+        "copied",
+        {"queued/model.md": track("model")},
+        {"done/model.md": 1, "done/copy.md": 1},
+        deeds=(Deed(lambda w: w.exists("done/model.md") and not w.parts.sessions.open(), _copy),),
+    ),
+    Life(
+        "requeued",
+        {"queued/again.md": track("again")},
+        {"done/again.md": 2},
+        deeds=(
+            Deed(lambda w: w.exists("done/again.md") and not w.parts.sessions.open(), _reply_and_requeue),
+        ),
+    ),
+    Life(
+        "interrupted",
+        {"queued/long.md": track("long")},
+        {"failed/long.md": 1},
+        {"long": Part(lasts=None)},
+        deeds=(Deed(lambda w: w.running("long"), _interrupt("long")),),
+    ),
+    Life(
+        "interrupted before it started",
+        {"queued/slow.md": track("slow")},
+        {"failed/slow.md": 0},
+        {"slow": Part(delay=25)},
+        deeds=(Deed(lambda w: bool(w.stage._coming), _interrupt("slow")),),
+    ),
+    Life(
+        "edited",
+        {"queued/edit.md": track("edit")},
+        {"done/edit.md": 1},
+        {"edit": Part(lasts=25)},
+        deeds=(
+            Deed(lambda w: w.running("edit"), _save_by_rename("edit", "saved by rename")),
+            Deed(lambda w: w.running("edit"), _overwrite("edit", "saved in place")),
+        ),
+    ),
+    Life(
+        "name taken",
+        {"queued/twice.md": track("twice"), "done/twice.md": b"somebody else's\n"},
+        {"done/twice.md": -1, "done/twice~2.md": 1},
+    ),
+    Life("lost", {"queued/dead.md": track("dead")}, {"failed/dead.md": 1}, {"dead": Part(dies=True)}),
+    Life(
+        "saved late into active",
+        {"queued/zombie.md": track("zombie")},
+        {"done/zombie.md": 1},
+        deeds=(Deed(lambda w: w.exists("done/zombie.md"), _zombie),),
+    ),
+    Life(
+        "deleted while it ran",
+        {"queued/gone.md": track("gone")},
+        {"done/gone.md": 1},
+        {"gone": Part(lasts=3)},
+        deeds=(Deed(lambda w: w.running("gone"), _delete_active),),
+        deletes=True,
+    ),
+)

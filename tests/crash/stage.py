@@ -1,0 +1,222 @@
+"""What is played in the crash world: the pool, the log, the places, and a terminal whose runners outlive the daemon."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adapters.errors import HarnessUnknown
+from adapters.fake import Fake
+from adapters.ports import Harness, Window
+from daemon.kernel.scratch import Leftover, Outcome, Place
+
+
+class NowPool:
+    """Does the work at once, in the loop's own thread: the order of operations is the same each time."""
+
+    def __init__(self) -> None:
+        self._results: list[tuple[str, str, object]] = []
+
+    def submit(self, kind: str, session: str, work: Callable[[], object]) -> None:
+        try:
+            self._results.append((kind, session, work()))
+        except Exception as error:  # noqa: BLE001  # as the real pool does; a Crash passes
+            self._results.append((kind, session, error))
+
+    def drain(self) -> list[tuple[str, str, Any]]:
+        found, self._results = self._results, []
+        return found
+
+    def pending(self) -> bool:
+        return bool(self._results)
+
+    def close(self) -> None:
+        self._results.clear()
+
+
+class Notebook:
+    """The log; errors in it are faults of the program."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, str, dict[str, object]]] = []
+
+    def info(self, event: str, **facts: object) -> None:
+        self.rows.append(("info", event, facts))
+
+    def warning(self, event: str, **facts: object) -> None:
+        self.rows.append(("warning", event, facts))
+
+    def error(self, event: str, **facts: object) -> None:
+        if facts.get("exc_info") is True:
+            facts["traceback"] = traceback.format_exc()
+        self.rows.append(("error", event, facts))
+
+
+class OneHarness:
+    """Knows `fake` only."""
+
+    def __init__(self) -> None:
+        self._fake = Fake()
+
+    def get(self, name: str) -> Harness:
+        if name != "fake":
+            raise HarnessUnknown(f"no harness {name!r}", "")
+        return self._fake
+
+
+class Places:
+    """Where tracks work: plain directories; what stands in them is what came out."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    def taken(self, track: str) -> bool:
+        return os.path.lexists(self._home / track)
+
+    def provision(self, track: str, *, fresh: bool) -> Place:
+        path = self._home / track
+        path.mkdir(parents=True, exist_ok=True)
+        return Place(path, f"mh/{track}", "0" * 40)
+
+    def leftovers(self, place: Place) -> list[Leftover]:
+        return [Leftover(name) for name in sorted(os.listdir(place.path))]
+
+    def changed(self, place: Place, leftovers: Sequence[Leftover]) -> list[str]:
+        return [entry.path for entry in leftovers]
+
+    def head(self, place: Place) -> str:
+        return place.base
+
+    def commit(self, place: Place, leftovers: Sequence[Leftover], message: str) -> Outcome:
+        return Outcome("1" * 40, tuple(entry.path for entry in leftovers), "", ())
+
+
+@dataclass
+class Part:
+    """How the agent of one track behaves. lasts: steps of the world; None: until it is interrupted."""
+
+    lasts: int | None = 1
+    delay: int = 0
+    writes: str = ""
+    dies: bool = False
+
+
+@dataclass
+class _Runner:
+    session: Path
+    part: Part
+    waits: int
+    lock: int = -1
+    age: int = 0
+
+
+class Stage:
+    """The terminal and its runners. It goes on while the daemon is dead.
+
+    gate: False is the broken protocol in which a runner does not look whether another one came first.
+    """
+
+    def __init__(self, parts: dict[str, Part], *, gate: bool = True) -> None:
+        self._parts = parts
+        self._gate = gate
+        self._windows: dict[str, str] = {}
+        self._coming: list[_Runner] = []
+        self._running: list[_Runner] = []
+        self.runs: Counter[str] = Counter()
+        self.on_open: Callable[[str], None] = lambda _: None
+
+    # the port
+
+    def ensure(self) -> None: ...
+
+    def open(self, track: str, name: str, argv: Sequence[str]) -> None:
+        if name in self._windows:
+            return
+        self._windows[name] = track
+        part = self._parts.get(track, Part())
+        self._coming.append(_Runner(Path(argv[-1]), part, part.delay))
+        self.on_open(name)
+
+    def windows(self) -> list[Window]:
+        return [Window(track, name, "%0", 1, False, False) for name, track in self._windows.items()]
+
+    def close(self, track: str, name: str) -> None:
+        self._windows.pop(name, None)
+
+    def attach_argv(self, track: str, name: str | None = None) -> list[str]:
+        return []
+
+    # the world
+
+    def lose_windows(self) -> None:
+        """The terminal's server died; runners that are on their way still come."""
+        self._windows.clear()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._coming or self._running)
+
+    def step(self) -> None:
+        for runner in list(self._running):
+            self._play(runner)
+        for runner in list(self._coming):
+            if runner.waits:
+                runner.waits -= 1
+                continue
+            self._coming.remove(runner)
+            if self._enter(runner):
+                self._running.append(runner)
+
+    def _enter(self, runner: _Runner) -> bool:
+        session = runner.session
+        runner.lock = os.open(session / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(runner.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            temp = session / f".started-{session.name[-6:]}-{self.runs.total()}.tmp"
+            temp.write_text(json.dumps({"v": 1, "by": "runner", "at": "2026-12-01T14:00:00.000Z"}))
+            try:
+                os.link(temp, session / "started.json")
+            finally:
+                temp.unlink()
+        except (BlockingIOError, FileExistsError):
+            if self._gate:
+                os.close(runner.lock)
+                return False
+        (session / "env.json").unlink(missing_ok=True)
+        self.runs[session.name] += 1
+        return True
+
+    def _play(self, runner: _Runner) -> None:
+        runner.age += 1
+        interrupted = (runner.session / "interrupt.json").exists()
+        if not interrupted and (runner.part.lasts is None or runner.age < runner.part.lasts):
+            return
+        self._running.remove(runner)
+        if not runner.part.dies:
+            launch = json.loads((runner.session / "launch.json").read_bytes())
+            if runner.part.writes:
+                (Path(launch["cwd"]) / runner.part.writes).write_text("done\n")
+            answer = {"type": "result", "text": f"answer of {runner.session.name}", "turns": 1}
+            (runner.session / "events.jsonl").write_text(json.dumps(answer) + "\n")
+            exit_record = {
+                "v": 1,
+                "code": None if interrupted else 0,
+                "signal": 2 if interrupted else None,
+                "reason": "interrupted" if interrupted else "exited",
+                "error": "",
+                "started_at": "2026-12-01T14:00:00.000Z",
+                "ended_at": "2026-12-01T14:00:01.000Z",
+                "wall_s": 1.0,
+                "bytes": 1,
+            }
+            temp = runner.session / ".exit.tmp"
+            temp.write_text(json.dumps(exit_record))
+            temp.rename(runner.session / "exit.json")
+        os.close(runner.lock)

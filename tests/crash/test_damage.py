@@ -1,0 +1,177 @@
+"""What a bad disk or a strange hand leaves behind: nothing is run twice, and nothing stops the others."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.crash.lives import track
+from tests.crash.stage import Part
+from tests.crash.world import Life, World, rows
+
+OTHER = {"queued/other.md": track("other")}
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Path:
+    return tmp_path / "w"
+
+
+def a_world(root: Path, part: Part) -> World:
+    life = Life("damage", {"queued/one.md": track("one"), **OTHER}, {}, {"one": part})
+    world = World(root, life)
+    world.boot(None)
+    return world
+
+
+def session_of(world: World, item: str) -> Path:
+    (found,) = world.workspace.sessions.glob(f"{item}-*")
+    return found
+
+
+def steps(world: World, count: int = 30) -> None:
+    for _ in range(count):
+        world.step()
+
+
+def test_a_claim_that_cannot_be_read_starts_nothing_beside_it(ws: Path) -> None:
+    world = a_world(ws, Part(lasts=None))
+    steps(world, 3)
+    (session_of(world, "one") / "claim.json").write_bytes(b"")
+    world.boot(None)
+    steps(world)
+    assert world.stage.runs.total() == 2
+    assert world.exists("active/one.md")
+    assert world.exists("done/other.md")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"reason": 7}', b"\xff"])
+def test_an_exit_that_cannot_be_read_is_an_unknown_outcome(ws: Path, content: bytes) -> None:
+    world = a_world(ws, Part(dies=True))
+    steps(world, 2)
+    (session_of(world, "one") / "exit.json").write_bytes(content)
+    steps(world)
+    assert world.exists("failed/one.md")
+    settled = json.loads((session_of(world, "one") / "settle.json").read_bytes())
+    assert settled["termination"].startswith("lost")
+    assert world.stage.runs.total() == 2
+
+
+@pytest.mark.parametrize("name", ["place.json", "leftovers.json", "outcome.json"])
+def test_a_torn_file_of_a_session_does_not_stop_its_end(ws: Path, name: str) -> None:
+    world = a_world(ws, Part(lasts=4))
+    steps(world, 3)
+    (session_of(world, "one") / name).write_bytes(b"{")
+    world.boot(None)
+    steps(world, 60)
+    assert not world.exists("active/one.md")
+    assert world.exists("done/other.md")
+    assert world.stage.runs.total() == 2
+
+
+def test_a_session_of_another_boot_is_lost(ws: Path) -> None:
+    world = a_world(ws, Part(lasts=None))
+    steps(world, 3)
+    started = session_of(world, "one") / "started.json"
+    started.write_text(json.dumps({"v": 1, "by": "runner", "boot_id": "another", "at": ""}))
+    world.boot(None)
+    steps(world)
+    assert world.exists("failed/one.md")
+    assert world.stage.runs.total() == 2
+
+
+def test_the_block_is_only_a_rendering(ws: Path) -> None:
+    """What an agent writes about itself into its file decides nothing."""
+    world = a_world(ws, Part(lasts=8))
+    steps(world, 3)
+    path = world.workspace.active / "one.md"
+    text = path.read_text()
+    assert "status: active" in text
+    path.write_text(text.replace("status: active", "status: done").replace("attempt: 1", "attempt: 9"))
+    world.boot(None)
+    steps(world, 2)
+    assert world.exists("active/one.md")
+    steps(world)
+    text = (world.workspace.done / "one.md").read_text()
+    assert "attempt: 1\n" in text
+    assert world.stage.runs.total() == 2
+
+
+def test_a_session_named_in_a_file_is_not_taken_from_it(ws: Path) -> None:
+    world = a_world(ws, Part())
+    steps(world)
+    text = (world.workspace.done / "one.md").read_bytes()
+    world.put("queued/stranger.md", text)
+    steps(world)
+    assert world.exists("done/stranger.md")
+    assert {path.name.rsplit("-", 1)[0] for path in world.workspace.sessions.iterdir()} == {
+        "one-1",
+        "other-1",
+        "stranger-1",
+    }
+
+
+def test_a_folder_that_is_gone_for_a_while_stops_nothing_for_good(ws: Path) -> None:
+    world = a_world(ws, Part())
+    folder = world.workspace.failed
+    folder.rmdir()
+    steps(world, 8)
+    assert world.supervisor.degraded is not None
+    folder.mkdir()
+    steps(world, 60)
+    assert world.supervisor.degraded is None
+    assert world.exists("done/one.md")
+    assert world.exists("done/other.md")
+
+
+def test_an_edit_of_the_running_track_in_queued_is_no_second_one(ws: Path) -> None:
+    """An editor that had the file open re-creates it where it was."""
+    world = a_world(ws, Part(lasts=6))
+    steps(world, 3)
+    world.put("queued/one.md", world.life.drop["queued/one.md"] + b"\nmore words\n")
+    steps(world, 2)
+    assert world.exists("queued/one.md")
+    assert sum(name.startswith("one-") for name in world.stage.runs) == 1
+
+
+def test_another_text_waits_for_a_name_that_is_still_in_use(ws: Path) -> None:
+    """Taken at once it would lie where the running track expects its own file."""
+    world = a_world(ws, Part(lasts=6))
+    steps(world, 3)
+    (world.workspace.active / "one.md").unlink()
+    world.put("queued/one.md", track("something else"))
+    steps(world, 2)
+    assert world.exists("queued/one.md")
+    steps(world)
+    assert (world.workspace.done / "one.md").read_bytes().count(b"words of one") == 1
+    assert b"something else" in (world.workspace.done / "one~2.md").read_bytes()
+
+
+def test_a_late_save_of_an_old_buffer_does_not_undo_a_reply(ws: Path) -> None:
+    world = a_world(ws, Part())
+    steps(world, 20)
+    done = world.workspace.done / "one.md"
+    done.write_bytes(done.read_bytes() + b"\na reply\n")
+    world.move("done/one.md", "queued/one.md")
+    steps(world, 20)
+    world.put("active/one.md", world.life.drop["queued/one.md"] + b"\nfrom an old buffer\n")
+    steps(world, 20)
+    text = done.read_bytes()
+    assert b"a reply" in text
+    assert text.count(b"<!-- megaharness: result") == 2
+    (kept,) = world.workspace.sessions.glob("one-2-*/late-save-*.md")
+    assert b"from an old buffer" in kept.read_bytes()
+    assert world.stage.runs.total() == 3
+
+
+def test_every_transition_has_one_line(ws: Path) -> None:
+    world = a_world(ws, Part())
+    steps(world, 20)
+    assert [(row["name"], row["from"], row["to"]) for row in rows(world.workspace.journal)] == [
+        ("one.md", "queued", "active"),
+        ("other.md", "queued", "active"),
+        ("one.md", "active", "done"),
+        ("other.md", "active", "done"),
+    ]
