@@ -464,12 +464,18 @@ class HarnessContract:
             shown = bench.harness.render(line)
             assert shown is None or isinstance(shown, str)
 
-    def test_message_reaches_a_harness_that_can_be_steered(self, bench: Bench) -> None:
-        if not bench.harness.capabilities().steer:
-            pytest.skip("it declares that it takes no messages")
+    def test_message_reaches_it_or_is_kept(self, bench: Bench) -> None:
+        """Whatever a person types, it is not lost: steered harnesses get it, for others it waits."""
         order = self._running_tree(bench)
-        name = session.message(order.session, bench.harness.encode("hallo ü"), "hallo ü", "test")
-        wait_for((order.session / "inbox" / "delivered" / name).exists, "the message's delivery")
+        if bench.harness.capabilities().steer:
+            name = session.message(order.session, bench.harness.encode("hallo ü"), "hallo ü", "test")
+            wait_for((order.session / "inbox" / "delivered" / name).exists, "the message's delivery")
+            return
+        session.message(order.session, None, "hallo ü", "test")
+        bench.harness.interrupt(order.session, "enough")
+        bench.ended(order)
+        assert [message.text for message in session.waiting(order.session)] == ["hallo ü"]
+        assert session.delivered(order.session) == []
 
 
 def _harness_pid(order: Order) -> int:
