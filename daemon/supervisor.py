@@ -12,7 +12,6 @@ a flag; time enters at `tick`.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import signal
@@ -25,16 +24,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from daemon.kernel.clock import Now, stamp
+from daemon.kernel import windows
+from daemon.kernel.clock import Now
 from daemon.kernel.enact import DiskFault, Enactor
 from daemon.kernel.observe import Observer
 from daemon.kernel.parts import Parts
-from daemon.lock import boot_id
 from daemon.notify import Notifier
 from daemon.spool.watcher import Notes, Watcher
+from daemon.status import Status
 from daemon.tracks import requests
 from daemon.tracks.actions import Action, Wait
-from daemon.tracks.machine import Limits, Live, Over, Session, Settling, Unknown, Unstarted, World, decide
+from daemon.tracks.machine import Limits, decide
 
 #: Seconds between two full scans; longer when a scan itself takes long.
 RESCAN = 5.0
@@ -43,12 +43,8 @@ PROBE = (2.0, 60.0)
 #: Faults of the loop itself in a row after which it ends, for systemd to start it anew.
 FAULTS = 5
 EXIT_FAULTS = 70
-#: Seconds for which a settled session's window stays, and between two looks at the windows.
-WINDOW_STAYS = 600.0
+#: Seconds between two looks at the windows.
 WINDOW_LOOK = 60.0
-SESSIONS = (Unstarted, Live, Unknown, Over, Settling)
-#: How many waiting tracks the status file names.
-NAMED = 200
 
 
 @dataclass(slots=True)
@@ -73,9 +69,6 @@ class Supervisor:
     guard: Callable[[], bool] = lambda: True
     exit_code: int = 0
     instance: str = field(default_factory=lambda: secrets.token_hex(6))
-    started_at: float = field(default_factory=time.time)
-    ticks: int = 0
-    glances: int = 0
     draining: bool = False
     stopping: bool = False
     degraded: Degraded | None = None
@@ -87,13 +80,12 @@ class Supervisor:
     _sweep_due: float | None = 0.0
     _windows_due: float = 0.0
     _faults: int = 0
-    _published: str = ""
-    _published_at: float = float("-inf")
-    _last: tuple[World, list[Action]] | None = None
+    _status: Status = field(init=False)
 
     def __post_init__(self) -> None:
         self._observer = Observer(self.parts)
         self._enactor = Enactor(self.parts, self._observer)
+        self._status = Status(self.parts, self.notifier)
 
     # -- the loop --------------------------------------------------------------------------------
 
@@ -135,7 +127,7 @@ class Supervisor:
 
     def tick(self, now: Now) -> float:
         """Observe, decide, enact. Returns when to do it again at the latest (monotonic s)."""
-        self.ticks += 1
+        self._status.ticks += 1
         self._look(now)
         for kind, session, result in self.parts.pool.drain():
             with self._disk(now):
@@ -155,10 +147,12 @@ class Supervisor:
                 again = True
                 with self._disk(now):
                     self._enactor.enact(action, now)
-        self._last = (world, due)
-        self._publish(now, world, due)
+        self._status.publish(now, world, due, self._phase(), self.degraded.reason if self.degraded else None)
         self._tidy_windows(now)
         return now.mono if again else self._next(now, due)
+
+    def _phase(self) -> str:
+        return "degraded" if self.degraded else "draining" if self.draining else "running"
 
     def _next(self, now: Now, due: list[Action]) -> float:
         moments = [self._scan_due]
@@ -184,7 +178,7 @@ class Supervisor:
             self.flag.clear()
             if left <= 0 or self._news():
                 return
-            self.glances += 1
+            self._status.glances += 1
 
     def _news(self) -> bool:
         """Whether the watcher or the pool has something that the last tick does not know."""
@@ -347,24 +341,9 @@ class Supervisor:
         self._sweep_due = None if wait is None else now.mono + wait
 
     def _tidy_windows(self, now: Now) -> None:
-        """Close windows of sessions settled ten minutes ago, unless somebody looks."""
-        if now.mono < self._windows_due:
-            return
-        self._windows_due = now.mono + WINDOW_LOOK
-        parts = self.parts
-        settled_before = now.wall - WINDOW_STAYS
-
-        def tidy() -> None:
-            for window in parts.terminal.windows():
-                marker = parts.sessions.path(window.name) / "settled"
-                try:
-                    settled = marker.stat().st_mtime
-                except FileNotFoundError:
-                    continue
-                if window.dead and not window.watched and settled < settled_before:
-                    parts.terminal.close(window.track, window.name)
-
-        parts.pool.submit("windows", "", tidy)
+        if now.mono >= self._windows_due:
+            self._windows_due = now.mono + WINDOW_LOOK
+            self.parts.pool.submit("windows", "", lambda: windows.tidy(self.parts, now.wall))
 
     # -- beginning and end -----------------------------------------------------------------------
 
@@ -397,70 +376,8 @@ class Supervisor:
             self._watcher.stop()
         self.parts.pool.close()
         now = Now(time.monotonic(), time.time())
-        if self._last is not None:
-            self._publish(now, *self._last, phase="ended")
-        self.parts.log.info("ended", ticks=self.ticks, sessions=len(self.parts.sessions.open()))
-
-    # -- what the views read ---------------------------------------------------------------------
-
-    def _publish(self, now: Now, world: World, due: list[Action], phase: str = "") -> None:
-        """``.megaharness/daemon.json``: a rendering for views. Losing it costs nothing."""
-        waits = [action for action in due if isinstance(action, Wait)]
-        sessions = [observed for observed in world.observed if isinstance(observed, SESSIONS)]
-        state: dict[str, Any] = {
-            "v": 1,
-            "pid": os.getpid(),
-            "boot_id": boot_id(),
-            "phase": phase or ("degraded" if self.degraded else "draining" if self.draining else "running"),
-            "degraded": self.degraded.reason if self.degraded else None,
-            "started_at": stamp(self.started_at),
-            "slots": {"used": len(sessions), "total": self.parts.settings.limits.slots},
-            "running": [self._shown(observed, waits) for observed in sessions],
-            "waiting": [
-                {
-                    "subject": wait.subject,
-                    "reason": wait.reason,
-                    "until": None if wait.until is None else stamp(round(now.wall + wait.until - now.mono)),
-                    "unblock": wait.unblock,
-                    "needs_you": wait.needs_you,
-                }
-                for wait in waits[:NAMED]
-            ],
-            "waiting_total": len(waits),
-        }
-        content = json.dumps(state, ensure_ascii=False)
-        if content == self._published and now.mono - self._published_at < 2 * RESCAN:
-            return
-        full = {**state, "last_tick": stamp(now.wall), "ticks": self.ticks, "glances": self.glances}
-        path = self.parts.workspace.daemon_json
-        temp = path.with_suffix(".json.tmp")
-        try:
-            temp.write_bytes(json.dumps(full, ensure_ascii=False).encode("utf-8", "replace"))
-            temp.rename(path)
-        except OSError as error:
-            self.parts.log.warning("status not written", why=str(error))
-        self._published, self._published_at = content, now.mono
-        used, total = len(sessions), self.parts.settings.limits.slots
-        self.notifier.status(f"{state['phase']}: {used} of {total} slots, {len(waits) - used} waiting")
-
-    def _shown(self, observed: Session, waits: list[Wait]) -> dict[str, Any]:
-        attempt = observed.attempt
-        note = next((wait.reason for wait in waits if wait.subject == attempt.track), "")
-        known = self.parts.sessions.claim(attempt.session)
-        extra = known.extra if known else {}
-        phases = {Unstarted: "starting", Live: "running", Over: "checking"}
-        return {
-            "id": attempt.track,
-            "name": attempt.name,
-            "session": attempt.session,
-            "attempt": attempt.number,
-            "harness": attempt.harness,
-            "model": extra.get("model"),
-            "title": extra.get("title", ""),
-            "since": known.claimed_at if known else None,
-            "phase": phases.get(type(observed), "settling"),
-            "note": note,
-        }
+        self._status.end(now)
+        self.parts.log.info("ended", ticks=self._status.ticks, sessions=len(self.parts.sessions.open()))
 
 
 class _TooManyFaults(Exception):

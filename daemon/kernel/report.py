@@ -18,7 +18,7 @@ def result(known: Claim, concluded: Concluded, action: Settle) -> thread.Result:
     word = "attempt ended" if action.destination == STAYS else action.destination
     checked = summary(concluded.conclusion.checks, concluded.conclusion.unchecked)
     headline = f"{word}: {action.termination} · {checked} · {shown(known)} · {wall}"
-    notes = [*([action.why] if action.why else []), *concluded.notes]
+    notes = [*([f"Reason: {action.why}"] if action.why else []), *concluded.notes]
     lines = [
         thread.CheckLine(
             text=receipt.text,
