@@ -154,16 +154,26 @@ def follow_plain(session_dir: Path, out: TextIO, *, so_far: bool = False) -> Non
     stream = Stream(session_dir, facts, keep=None)
     wake = Wake()
     wake.watch(session_dir)
+    late: list[str] | None = []  # of what was there before we came nobody knows how the two streams mixed
     try:
         while True:
             end = ending(session_dir)  # before the last read: what was written until then is read
             lines = stream.read()
             while lines or stream.waiting:
-                out.writelines(f"{text}\n" for text, _ in lines)
+                out.writelines(f"{text}\n" for text, error in lines if late is None or not error)
+                if late is not None:
+                    late += [text for text, error in lines if error]
                 lines = stream.read()
+            if end is not None:
+                lines = stream.rest()
+                out.writelines(f"{text}\n" for text, error in lines if late is None or not error)
+                late = None if late is None else late + [text for text, error in lines if error]
+            if late:
+                out.write("--- on standard error ---\n")
+                out.writelines(f"{text}\n" for text in late)
+            late = None
             out.flush()
             if end is not None:
-                out.writelines(f"{text}\n" for text, _ in stream.rest())
                 out.write(f"{end}\n")
                 out.flush()
                 return
@@ -335,7 +345,7 @@ class Viewer:
             self._say(f"not kept: {error.strerror}")
             return
         if data is None:
-            self._say("kept for the next turn")
+            self._say("kept for the next attempt and the result")
         else:
             self.sent[name] = text
             self._say("sent")

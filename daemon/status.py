@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from daemon.kernel.clock import Now, stamp
@@ -32,6 +33,8 @@ class Status:
         self._parts = parts
         self._notifier = notifier
         self._started_at = stamp(time.time())
+        # Settings are read once: a view can tell that they have changed since.
+        self._settings_mtime_ns = mtime_ns(parts.workspace.settings)
         self._state: dict[str, Any] = {}
         self._written_at = float("-inf")
         self.ticks = 0
@@ -49,6 +52,7 @@ class Status:
             "phase": phase,
             "degraded": degraded,
             "started_at": self._started_at,
+            "settings_mtime_ns": self._settings_mtime_ns,
             "slots": {"used": len(sessions), "total": total},
             "running": [self._session(observed, waits) for observed in sessions],
             "waiting": [_waiting(wait, now) for wait in waits[:NAMED]],
@@ -94,6 +98,14 @@ class Status:
             "phase": PHASES.get(type(observed), "settling"),
             "note": next((wait.reason for wait in waits if wait.subject == attempt.track), ""),
         }
+
+
+def mtime_ns(path: Path) -> int | None:
+    """None when there is no such file."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _waiting(wait: Wait, now: Now) -> dict[str, Any]:

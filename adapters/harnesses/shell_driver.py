@@ -144,7 +144,7 @@ def run(brief: Path) -> int:
     for number, block in enumerate(runnable, 1):
         if stop.signal is not None:
             return -stop.signal
-        where = f"block {number} of {len(runnable)} ({block.language}, line {block.line})"
+        where = f"block {number} of {len(runnable)} ({block.language})"
         print(f"$ {where}", file=sys.stderr, flush=True)
         file = folder / f"{number}.{'py' if block.language.startswith('python') else 'sh'}"
         file.write_bytes(block.code)

@@ -15,14 +15,22 @@ SCRATCH = (
 )
 
 
-def compose(body: str, checks: Sequence[Check], failed: Sequence[Receipt], *, prose: bool) -> str:
-    """The brief. `prose` False: the task alone, byte for byte (a script is run, not read)."""
+def compose(
+    body: str, checks: Sequence[Check], failed: Sequence[Receipt], said: Sequence[str] = (), *, prose: bool
+) -> str:
+    """The brief. `prose` False: the task alone, byte for byte (a script is run, not read).
+
+    failed: receipts of the last attempt's checks that were not met. said: what
+    a person typed while it ran; a new session knows nothing of it.
+    """
     if not prose:
         return thread.without_results(body)
     parts = [thread.request(body).strip("\n")]
     # All of them: a new session remembers nothing of what was said to an earlier one.
     if replies := thread.replies(body):
         parts.append("## Added since, oldest first\n\n" + "\n\n".join(replies))
+    if said:
+        parts.append("## Said while the last attempt ran, oldest first\n\n" + "\n\n".join(said))
     if failed:
         parts.append("## What the last attempt left open\n\n" + "\n\n".join(map(_receipt, failed)))
     if checks:

@@ -19,7 +19,7 @@ from adapters.ports import Collected, Ended, Harness, Publish, Status, Terminati
 from daemon.kernel.contract import Bench, Receipt, verify
 from daemon.kernel.git import GitError
 from daemon.kernel.scratch import Leftover, Outcome, Place, Scratch
-from daemon.kernel.starting import find_place
+from daemon.kernel.starting import find_place, typed
 from daemon.spool.sessions import Claim, read_json
 from daemon.tracks.machine import CheckResult, Conclusion
 from daemon.tracks.track import Check, Prose
@@ -36,6 +36,7 @@ class Concluded:
     outcome: Outcome | None
     ended: Ended | None
     notes: tuple[str, ...]
+    said: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ def conclude(
         outcome=outcome,
         ended=order.status if isinstance(order.status, Ended) else None,
         notes=tuple(notes),
+        said=tuple(typed(order.session)),
     )
 
 

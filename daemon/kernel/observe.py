@@ -56,6 +56,18 @@ class _Queue:
     riddles: dict[str, str] = field(default_factory=dict)
 
 
+def not_built(loaded: Loaded) -> Iterator[Problem]:
+    """What a track may ask for by the format, and this version cannot do."""
+    if loaded.track.project_id is not None:
+        yield Problem(
+            "projects cannot be worked in yet: every track works in a scratch repository of its own",
+            line=loaded.document.line_of("project_id"),
+            field="project_id",
+            value=loaded.track.project_id,
+            hint="take the line out",
+        )
+
+
 class Observer:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -225,19 +237,9 @@ class Observer:
             entry.signature,
             loaded=loaded,
             block_id=claimed if is_id(claimed) else None,
-            problems=tuple(self._not_built(loaded)),
+            problems=tuple(not_built(loaded)),
             after=after,
         )
-
-    def _not_built(self, loaded: Loaded) -> Iterator[Problem]:
-        if loaded.track.project_id is not None:
-            yield Problem(
-                "projects cannot be worked in yet: every track works in a scratch repository of its own",
-                line=loaded.document.line_of("project_id"),
-                field="project_id",
-                value=loaded.track.project_id,
-                hint="take the line out",
-            )
 
     def _ids_of(self, entry: Entry) -> Iterable[str]:
         peek = self._parts.memory.peeks.get((entry.state, entry.name))

@@ -18,7 +18,15 @@ def result(known: Claim, concluded: Concluded, action: Settle) -> thread.Result:
     word = "attempt ended" if action.destination == STAYS else action.destination
     checked = summary(concluded.conclusion.checks, concluded.conclusion.unchecked)
     headline = f"{word}: {action.termination} · {checked} · {shown(known)} · {wall}"
-    notes = [*([f"Reason: {action.why}"] if action.why else []), *concluded.notes]
+    # Failed checks are told by the checks themselves.
+    notes = [
+        *(
+            [f"Reason: {action.why}"]
+            if action.why and not action.termination.startswith("incomplete")
+            else []
+        ),
+        *concluded.notes,
+    ]
     lines = [
         thread.CheckLine(
             text=receipt.text,
@@ -30,7 +38,7 @@ def result(known: Claim, concluded: Concluded, action: Settle) -> thread.Result:
     ]
     outcome, place = concluded.outcome, concluded.place
     following = ""
-    if place is not None:
+    if place is not None and concluded.conclusion.kind != "setup":
         following = f"look at the work in {thread.code(str(place.path))} (branch {thread.code(place.branch)})"
         if action.destination == FAILED:
             following += f"; to go on from there: {thread.code(f'mh requeue {known.item}')}"
@@ -44,4 +52,5 @@ def result(known: Claim, concluded: Concluded, action: Settle) -> thread.Result:
         left_out=[f"{entry.path} ({entry.why})" for entry in outcome.left_out] if outcome else [],
         next=following,
         notes=notes,
+        said=concluded.said,
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from adapters import session as live
 from adapters.ports import Harness, Order, Publish, Terminal
 from daemon.kernel.brief import compose
 from daemon.kernel.contract import Receipt, load_receipt
@@ -67,12 +68,14 @@ def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) 
         inherited = None if order.fresh else _newest_place(order.earlier)
         place = inherited or scratch.provision(order.claim.item, fresh=order.fresh)
         publish(order.session / "place.json", place.encode())
-    capabilities = order.harness.capabilities()
+    # What a fresh start does not inherit is no news to it either.
+    earlier = () if order.fresh else order.earlier
     brief = compose(
         order.loaded.document.body,
         order.loaded.track.done_when,
-        next((failed_receipts(session) for session in order.earlier if (session / "receipts").is_dir()), []),
-        prose=capabilities.prose,
+        next((failed_receipts(session) for session in earlier if (session / "receipts").is_dir()), []),
+        typed(earlier[0]) if earlier else (),
+        prose=order.harness.capabilities().prose,
     )
     publish(order.session / "brief.md", brief.encode())
     order.harness.spawn(
@@ -102,6 +105,12 @@ def _newest_place(earlier: Sequence[Path]) -> Place | None:
 def find_place(session: Path) -> Place | None:
     raw = read_json(session / "place.json")
     return decode(raw) if raw is not None else None
+
+
+def typed(session: Path) -> list[str]:
+    """What a person typed in the pane of a session, whether the harness got it or not, oldest first."""
+    messages = sorted([*live.delivered(session), *live.waiting(session)], key=lambda message: message.name)
+    return [message.text for message in messages if message.text and message.by == "viewer"]
 
 
 def failed_receipts(session: Path) -> list[Receipt]:

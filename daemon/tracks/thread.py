@@ -24,6 +24,8 @@ CLOSE = "<!-- /megaharness -->"
 
 #: How much of an answer comes into the file (characters, from the end): a track's file may have 1 MiB.
 ANSWER_LIMIT = 64 << 10
+#: Characters of one message typed in the pane that come back into the file.
+SAID_LIMIT = 8 << 10
 
 _OPEN_LINE = r"^<!-- megaharness: [a-z]+, attempt [0-9]+, [a-z0-9-]+ -->[ \t]*\r?\n"
 _CLOSE_LINE = r"^<!-- /megaharness -->[ \t]*(?:\r?\n|\Z)"
@@ -87,6 +89,7 @@ class Result:
     left_out: Sequence[str] = ()
     next: str = ""
     notes: Sequence[str] = field(default_factory=tuple)
+    said: Sequence[str] = ()
 
 
 def rendered(data: bytes, facts: Facts) -> bytes:
@@ -147,6 +150,9 @@ def render_result(result: Result) -> str:
         if len(result.answer) > ANSWER_LIMIT:
             parts.append(f"The last {ANSWER_LIMIT} of {len(result.answer)} characters of the answer:")
         parts.append(quoted(result.answer[-ANSWER_LIMIT:]))
+    if result.said:
+        typed = "\n\n".join(quoted(text[-SAID_LIMIT:]) for text in result.said)
+        parts.append(f"Typed in the pane while it ran:\n\n{typed}")
     if result.checks:
         lines = []
         for check in result.checks:

@@ -152,7 +152,7 @@ def test_a_harness_that_takes_no_messages_keeps_them(pane: Pane) -> None:
     pane.shows("ready")
     pane.type("use the other table")
     pane.press("Enter")
-    pane.shows("kept for the next turn")
+    pane.shows("kept for the next attempt")
     (kept,) = (order.session / "inbox" / "text").glob("*.json")
     assert json.loads(kept.read_bytes())["text"] == "use the other table"
     assert [message.text for message in session.waiting(order.session)] == ["use the other table"]

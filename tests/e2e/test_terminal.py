@@ -134,3 +134,43 @@ def test_the_server_knows_no_secret_of_the_daemon(bench):
     for path in (bench.root / "sessions").rglob("*"):
         if path.is_file():
             assert b"hunter2" not in path.read_bytes(), path
+
+
+def test_what_is_typed_in_the_pane_is_not_lost(bench, person, waiting):
+    """A harness that takes no messages: the words are in the result and in the next attempt's brief."""
+    gate = bench.home / "gate"
+    agent = bench.home / "agent"
+    agent.write_text(f'#!/bin/sh\necho working\nuntil [ -e {gate} ]; do sleep 0.05; done\necho "I am done"\n')
+    agent.chmod(0o755)
+    (bench.root / "megaharness.toml").write_text(f'[harness.mine]\nargv = ["{agent}", "{{brief}}"]\n')
+    bench.up()
+    bench.drop("deaf.md", "---\nharness_id: mine\ndone_when:\n  - run: test -f never\n---\nDo it\n")
+    session = bench.session("deaf.md")
+    waiting(lambda: size(session) > 5, "output")
+    person.mh("attach", "deaf")
+    waiting(lambda: "working" in person.sees() and "Ctrl-Q" in person.sees(), "the pane")
+    person.types("please write a test too")
+    waiting(lambda: list((session / "inbox/text").glob("*.json")), "it is kept")
+    person.presses("C-q")
+    gate.touch()
+    assert bench.settled("deaf.md") == "failed"
+    second = bench.sessions_named("deaf.md")[1]
+    assert "please write a test too" in (second / "brief.md").read_text()
+    bench.mh("requeue", "deaf", "--fresh")
+    third = waiting(lambda: bench.sessions_named("deaf.md")[2:3], "a fresh attempt")[0]
+    waiting((third / "brief.md").exists, "its brief")
+    assert "left open" not in (third / "brief.md").read_text()
+
+
+def test_what_is_typed_comes_back_into_the_file(bench, person, waiting):
+    bench.up()
+    bench.drop("long.md", LONG)
+    session = bench.session("long.md")
+    waiting(lambda: size(session) > 50, "output")
+    person.mh("attach")
+    waiting(lambda: "line " in person.sees(), "the pane")
+    person.types("mind the gap")
+    waiting(lambda: list((session / "inbox/text").glob("*.json")), "it is kept")
+    bench.mh("stop", "long")
+    bench.settled("long.md")
+    assert "Typed in the pane while it ran:\n\n> mind the gap" in bench.text("failed", "long.md")
