@@ -3,9 +3,11 @@
 Started as ``python -I -S runner.py <session directory>``: standard library
 only, nothing of ours can be imported. What it keeps:
 
-1. It holds the flock on ``lock`` for its whole life: held means running.
+1. It holds the flock on ``lock`` until ``exit.json`` is durable: held means
+   running, whatever anybody wrote into the directory.
 2. It runs the harness only if its own link() made ``started.json``: once per
-   session, whoever else was started on the same directory.
+   session, whoever else was started on the same directory. Where the traces of
+   an earlier run are, it runs nothing although ``started.json`` is gone.
 3. ``events.jsonl`` is the harness's standard output and ``stderr.log`` its
    standard error, byte for byte. What cannot be kept (full disk, `max_bytes`)
    is counted in ``exit.json``; the harness is never made to wait for it.
@@ -13,7 +15,8 @@ only, nothing of ours can be imported. What it keeps:
    went into the harness's standard input, of which this is the only writer.
 5. ``exit.json`` is written once, durably, after the last process of the tree
    was ended: processes under us (we are their subreaper) or with our marker
-   ``MEGAHARNESS_SESSION=<id>`` in their environment.
+   ``MEGAHARNESS_SESSION=<id>`` in their environment. It replaces what somebody
+   else put there.
 6. Neither the terminal nor the viewer on it can stop, block or end the
    harness: nothing is read from or written to the terminal here.
 7. SIGTERM ends the session, and only that: ``interrupted`` when
@@ -48,6 +51,12 @@ ALLOWANCE_S = 0.1
 STRAY_TERM_S = 2.0
 STRAY_KILL_S = 10.0
 VIEWER_LEAVES_S = 2.0
+GIVE_UP_S = 5.0
+TRACES = ("exit.json", "heartbeat.json", "events.jsonl", "stderr.log")  # made behind the gate alone
+# A disk that is full or ill may get well again; a directory in a file's place does not go away.
+MAY_PASS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+# The agent can put a link or a fifo where a file of ours is due: nothing is written through it or waits for it.
+PLAIN = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 VIEWER_ENV = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM")
 PR_SET_CHILD_SUBREAPER = 36
 IN_MOVED_TO = 0x80
@@ -75,7 +84,7 @@ def encoded(record: dict[str, object]) -> bytes:
 
 def write_synced(name: str, data: bytes) -> None:
     # Not O_TRUNC: what was reserved for it is used.
-    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | PLAIN, 0o600)
     try:
         view = memoryview(data)
         while view:
@@ -95,7 +104,7 @@ def sync_directory() -> None:
 
 
 def read_object(name: str):  # type: ignore[no-untyped-def]  # typing is not imported here: it is big
-    with open(name, "rb") as file:
+    with open(os.open(name, os.O_RDONLY | PLAIN), "rb") as file:
         data = file.read()
     try:
         found = json.loads(data)
@@ -258,7 +267,7 @@ class Sink:
     """The file of one stream. What cannot be kept is counted and never waited for."""
 
     def __init__(self, path: str, room: int) -> None:
-        self.fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self.fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | PLAIN, 0o600)
         self.path, self.room = path, room
         self.taken = self.dropped = 0
         self.problem = ""
@@ -312,7 +321,8 @@ class Sink:
 
 
 class Session:
-    def __init__(self) -> None:
+    def __init__(self, lock: int) -> None:
+        self.lock = lock
         self.poll = select.poll()
         self.signals, self.wakeup = os.pipe()
         os.set_blocking(self.signals, False)
@@ -406,7 +416,7 @@ class Session:
             self.sweep()
         self.drain()
         self.record()
-        self.wake()
+        self.let_go()
         self.touch()
         self.end_viewer()
         return self.mirror()
@@ -523,7 +533,7 @@ class Session:
             "viewer_pid": self.viewer,
         }
         try:
-            fd = os.open(".heartbeat.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            fd = os.open(".heartbeat.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | PLAIN, 0o600)
             try:
                 os.write(fd, encoded(record))
             finally:
@@ -620,8 +630,8 @@ class Session:
         try:
             with os.scandir("inbox") as entries:
                 names = [e.name for e in entries if e.is_file(follow_symlinks=False)]
-        except FileNotFoundError:
-            return []
+        except OSError:
+            return []  # not there, or no directory any more
         return sorted(name for name in names if not name.startswith("."))
 
     def next_message(self) -> tuple[str, int, int] | None:
@@ -813,7 +823,7 @@ class Session:
             "strays": len(self.strays),
             "undelivered": len([name for name in self.waiting() if name not in self.sent]),
         }
-        wait = 0.1
+        wait, give_up = 0.1, time.monotonic() + GIVE_UP_S
         while True:
             try:
                 write_synced(".exit.tmp", encoded(record))
@@ -824,11 +834,23 @@ class Session:
             except FileNotFoundError:
                 raise  # the session's directory is gone: there is nobody to tell
             except OSError as error:
+                if error.errno not in MAY_PASS and time.monotonic() > give_up:
+                    complain(f"exit.json cannot be written: {error}")
+                    return
                 complain(f"exit.json cannot be written yet: {error}")
                 until = time.monotonic() + wait
                 while time.monotonic() < until:
                     self.turn(until - time.monotonic())
                 wait = min(wait * 2, 5.0)
+
+    def let_go(self) -> None:
+        """Free the lock: only now exit.json counts. Nobody waits for the viewer to learn of the end."""
+        fcntl.flock(self.lock, fcntl.LOCK_UN)
+        try:
+            os.ftruncate(self.lock, 0)  # changes nothing, but whoever watches the directory looks again
+        except OSError as error:
+            complain(f"lock cannot be touched: {error}")  # only a hint: who watches looks again anyway
+        os.close(self.lock)
 
     def mirror(self) -> int:
         if self.status is None:
@@ -882,8 +904,18 @@ def terminal_there() -> bool:
     return True
 
 
+def has_run() -> bool:
+    """Whether an earlier run left something, also where its started.json was lost."""
+    if any(os.path.lexists(name) for name in TRACES):
+        return True
+    # env.json is written before launch.json, and whoever passes or closes the gate removes it.
+    return os.path.lexists("launch.json") and not os.path.lexists("env.json")
+
+
 def take_gate() -> bool:
     """Make started.json, exclusively and whole. False: somebody was here before."""
+    if has_run():
+        return False
     facts = stat_of("self")
     assert facts is not None
     with open("/proc/sys/kernel/random/boot_id") as file:
@@ -911,17 +943,17 @@ def main(directory: str) -> int:
         pass  # 0, 1 and 2 must be taken, or a file of ours gets such a number
     os.close(fd)
     os.chdir(directory)
-    lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open("lock", os.O_RDWR | os.O_CREAT | PLAIN, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return 0
-    log = os.open("runner.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    log = os.open("runner.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | PLAIN, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    session = Session()
+    session = Session(lock)
     session.listen()
     if not take_gate():
         return 0

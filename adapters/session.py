@@ -6,7 +6,8 @@ docs/reference/files.md. What this file keeps:
 
 1. Nothing is written for a session that has passed its start gate, and the
    gate is only ever made by link(): exclusive and whole.
-2. How a session stands is said by its files and by the kernel's lock.
+2. How a session stands is said by its files and by the kernel's lock; the lock
+   comes first, as the agent can write every file here.
 3. A process is signalled through a pidfd after a second look at its identity
    (boot, pid, start ticks), so that a recycled number is never hit.
 4. The environment's values stand in ``env.json`` (0600) alone, and nowhere
@@ -21,6 +22,7 @@ import os
 import secrets
 import select
 import signal
+import stat
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -35,6 +37,8 @@ MARKER = "MEGAHARNESS_SESSION"
 RUNNER = Path(__file__).resolve().with_name("runner.py")
 PID_MAX = 1 << 22  # of Linux
 FIRST_MESSAGE = "0" * 20 + "-brief"
+TRACES = ("exit.json", "heartbeat.json", "events.jsonl", "stderr.log")  # made behind the gate alone
+JSON_MAX = 16 << 20
 
 Reason = Literal["exited", "interrupted", "wall", "terminated", "failed"]
 
@@ -86,7 +90,7 @@ def write_launch(order: Order, launch: Launch, publish: Publish) -> bool:
     Safe to repeat after a crash at any point before the start gate.
     """
     session = order.session
-    if _exists(session / "started.json"):
+    if not isinstance(status(session), NotStarted):
         return False
     _make_inbox(session)
     if launch.stdin == "pipe" and launch.first_message is not None and not _first_message_there(session):
@@ -113,9 +117,10 @@ def write_launch(order: Order, launch: Launch, publish: Publish) -> bool:
         "viewer": list(launch.viewer),
         "max_bytes": launch.max_bytes,
     }
-    publish(session / "launch.json", _encoded(record))
+    # In this order: where launch.json is and env.json is not, somebody took it.
     publish(session / "env.json", _encoded(env), mode=0o600)
-    if _exists(session / "started.json") and not isinstance(status(session), Running):
+    publish(session / "launch.json", _encoded(record))
+    if not isinstance(status(session), NotStarted | Running):
         # It was cancelled or ran meanwhile; a running one removes the file by itself.
         (session / "env.json").unlink(missing_ok=True)
     return True
@@ -146,20 +151,23 @@ def runner_argv(session: Path) -> list[str]:
 def status(session: Path) -> Status:
     """How a session stands, from its files and the kernel's lock. Never raises for what stands there."""
     started = session / "started.json"
-    if not _exists(started):
-        return NotStarted()
+    gone = not _exists(started)
+    if gone:
+        if not _left_traces(session) and not _environment_taken(session):
+            return NotStarted()
+        gone = not _exists(started)  # it may have passed the gate between the two looks
     record = read_json(started) or {}
-    if record.get("by") == "cancelled":
-        return Cancelled(why=str(record.get("why", "")))
+    if record.get("by") == "cancelled" and not _left_traces(session):
+        return Cancelled(why=_text(record.get("why")))
+    if _lives(session):
+        return Running(pid=_whole(record.get("pid")) or 0, started_at=_text(record.get("at")))
+    # After the lock: the runner writes it first and then lets go.
     if ended := _ended(session):
         return ended
+    if gone:
+        return Lost("started.json is gone, and it has run")
     if record.get("boot_id", _boot_id()) != _boot_id():
         return Lost("the machine was started again while it ran", other_boot=True)
-    if _locked(session / "lock"):
-        return Running(pid=_whole(record.get("pid")) or 0, started_at=str(record.get("at", "")))
-    # It may have ended between the two looks.
-    if ended := _ended(session):
-        return ended
     if _exists(session / "exit.json"):
         return Lost("exit.json is there and cannot be read")
     return Lost("its runner is gone and left no exit.json")
@@ -168,10 +176,27 @@ def status(session: Path) -> Status:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The object in a JSON file; None when it is missing, torn or something else."""
     try:
-        found = json.loads(path.read_bytes())
+        # Neither through a link nor waiting for the other end of a fifo: an agent may have put it there.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            facts = os.fstat(fd)
+            if not stat.S_ISREG(facts.st_mode) or facts.st_size > JSON_MAX:
+                return None
+            with open(fd, "rb", closefd=False) as file:
+                found = json.loads(file.read(JSON_MAX))
+        finally:
+            os.close(fd)
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _left_traces(session: Path) -> bool:
+    return any(_exists(session / name) for name in TRACES)
+
+
+def _environment_taken(session: Path) -> bool:
+    return _exists(session / "launch.json") and not _exists(session / "env.json")
 
 
 def _ended(session: Path) -> Ended | None:
@@ -190,28 +215,53 @@ def _ended(session: Path) -> Ended | None:
         code=code,
         signal=number,
         reason=reason,
-        error=str(record.get("error", "")),
-        started_at=str(record.get("started_at", "")),
-        ended_at=str(record.get("ended_at", "")),
-        wall_s=float(wall) if isinstance(wall, int | float) else 0.0,
+        error=_text(record.get("error")),
+        started_at=_text(record.get("started_at")),
+        ended_at=_text(record.get("ended_at")),
+        wall_s=float(wall) if isinstance(wall, int | float) and 0 <= wall < 1e12 else 0.0,
         bytes=_whole(record.get("bytes")) or 0,
         strays=_whole(record.get("strays")) or 0,
     )
 
 
-def _locked(lock: Path) -> bool:
-    """Whether a runner lives. A shared lock: two who look at once do not take each other for it."""
+def _lives(session: Path) -> bool:
+    """Whether its runner is at work: by the lock, and where somebody took that away by the process."""
+    held = _locked(session / "lock")
+    if held is not None and (held or _ended(session) is not None):
+        return held
+    # Free without an end, and its process lives: what it holds is another file, which had this name.
+    return bool(_runners(session))
+
+
+def _locked(lock: Path) -> bool | None:
+    """Whether a runner holds it; None when it cannot be asked.
+
+    A shared lock: two who look at once do not take each other for a runner.
+    """
     try:
-        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
+        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
     try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
+    except OSError:
+        return None
     finally:
         os.close(fd)
     return False
+
+
+def _identity(record: Mapping[str, object]) -> tuple[int, int] | None:
+    """(pid, start ticks) in started.json if that very process is alive."""
+    pid, start = _whole(record.get("pid")), _whole(record.get("start_ticks"))
+    if pid is None or start is None or not 1 < pid <= PID_MAX or record.get("boot_id") != _boot_id():
+        return None
+    facts = _stat(pid)
+    return (pid, start) if facts is not None and facts[1] == start else None
 
 
 # --- ending it ----------------------------------------------------------------
@@ -228,31 +278,31 @@ def cancel(session: Path, why: str) -> bool:
 
 def interrupt(session: Path, why: str) -> None:
     """End it: the whole tree, or its start if it has not started. Returns at once; twice is fine."""
-    match status(session):
-        case NotStarted() | Running():
-            pass
-        case _:
-            return
+    before = status(session)
+    if not isinstance(before, NotStarted | Running):
+        return
     try:
         # Before any signal, so that the runner can tell our wish from anybody else's.
         _link_once(session / "interrupt.json", {"v": 1, "why": why, "at": _now()})
-        if cancel(session, why):
+        if isinstance(before, NotStarted) and cancel(session, why):
             return
     finally:
         # Also when the disk is full: a person must be able to stop an agent then.
         if isinstance(status(session), Running):
-            _signal_runner(session, signal.SIGTERM)
+            for process in _runners(session):
+                _signal_process(*process, signal.SIGTERM)
 
 
 def force(session: Path) -> int:
     """Kill a runner that does not react to SIGTERM, then end its tree. How many of the tree were ended."""
-    if (fd := _signal_runner(session, signal.SIGKILL, keep=True)) is not None:
-        try:
-            _wait_for_end(fd, 5.0)
-        finally:
-            os.close(fd)
-    record = read_json(session / "launch.json") or {}
-    return reap(str(record.get("session_id") or session.name))
+    for process in _runners(session):
+        if (fd := _signal_process(*process, signal.SIGKILL, keep=True)) is not None:
+            try:
+                _wait_for_end(fd, 5.0)
+            finally:
+                os.close(fd)
+    # Its name, not what launch.json says: that may name another one by now.
+    return reap(session.absolute().name)
 
 
 def reap(session_id: str, *, grace_s: float = 2.0) -> int:
@@ -277,16 +327,25 @@ def reap(session_id: str, *, grace_s: float = 2.0) -> int:
     return len(met - left)
 
 
-def _signal_runner(session: Path, number: int, *, keep: bool = False) -> int | None:
-    """Signal the runner if it is still that very process. With `keep`: its pidfd, for the caller to close."""
-    record = read_json(session / "started.json") or {}
-    pid, start = _whole(record.get("pid")), _whole(record.get("start_ticks"))
-    if pid is None or start is None or not 1 < pid <= PID_MAX or record.get("boot_id") != _boot_id():
-        return None
-    return _signal_process(pid, start, number, keep=keep)
+def _runners(session: Path) -> list[tuple[int, int]]:
+    """Its runner: as started.json says, and where that is gone or garbled, who was started as it."""
+    if (known := _identity(read_json(session / "started.json") or {})) is not None:
+        return [known]
+    tail = ["-I", "-S", RUNNER.name, session.absolute().name]
+    found = []
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1:-1]
+        except OSError:
+            continue  # it ended
+        said = [os.path.basename(os.fsdecode(word)) for word in words]
+        if said == tail and (facts := _stat(pid)) is not None:
+            found.append((pid, facts[1]))
+    return found
 
 
 def _signal_process(pid: int, start: int, number: int, *, keep: bool = False) -> int | None:
+    """Signal it if it is still that very process. With `keep`: its pidfd, for the caller to close."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -403,7 +462,7 @@ def _names(directory: Path) -> list[str]:
     try:
         with os.scandir(directory) as entries:
             names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(name for name in names if not name.startswith("."))
 
@@ -463,6 +522,10 @@ def _encoded(record: Mapping[str, object]) -> bytes:
 
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _boot_id() -> str:

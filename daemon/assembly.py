@@ -12,6 +12,7 @@ from adapters.terminals.tmux import Tmux, is_private, socket_path
 from daemon import log
 from daemon.config import Settings
 from daemon.durable import Files
+from daemon.errors import StartRefused
 from daemon.kernel.evals import Evals
 from daemon.kernel.parts import Log, Parts, Pool, Threads
 from daemon.kernel.route import Router
@@ -79,7 +80,13 @@ def supervise(root: Path) -> int:
     workspace = Workspace(root)
     check_start(workspace)
     settings = Settings.load(workspace.settings)
-    lock = Lock.acquire(workspace.lock)
+    try:
+        lock = Lock.acquire(workspace.lock)
+    except OSError as error:
+        raise StartRefused(
+            f"the lock {workspace.lock} cannot be taken: {error.strerror}",
+            "make room, or make it writable for you",
+        ) from error
     try:
         notifier = Notifier.from_environ(os.environ)
         for name in VARIABLES:
@@ -88,7 +95,11 @@ def supervise(root: Path) -> int:
         flag = threading.Event()
         pool = Threads(settings.limits.slots + 2, flag)
         parts = assemble(workspace, settings, pool, log.get("daemon"))
-        parts.files.publish(workspace.tmux / "socket", f"{terminal(workspace).socket}\n".encode())
+        try:
+            parts.files.publish(workspace.tmux / "socket", f"{terminal(workspace).socket}\n".encode())
+        except OSError as error:
+            # A full disk: the daemon starts degraded. Who attaches computes the path then.
+            parts.log.warning("socket path not written", why=str(error))
         folders = frozenset({*(workspace.tracks / state for state in STATES), workspace.requests})
 
         def watch() -> Watcher:

@@ -65,6 +65,12 @@ class Status:
             f"{phase}: {len(sessions)} of {total} slots, {len(waits) - len(sessions)} waiting"
         )
 
+    def fault(self, now: Now, reason: str) -> None:
+        """The tick itself failed: what was decided last is not true any more."""
+        if self._state:
+            self._state = {**self._state, "phase": "degraded", "degraded": reason}
+            self._write(now)
+
     def end(self, now: Now) -> None:
         """The last word: the daemon has ended, its sessions go on."""
         if self._state:

@@ -49,11 +49,12 @@ WINDOW_LOOK = 60.0
 
 @dataclass(slots=True)
 class Degraded:
-    """The disk refuses. `until`: when it is tried next (monotonic s)."""
+    """The disk refuses. `until`: when it is tried next (monotonic s). place: the folder that is tried."""
 
     reason: str
     since: float
     until: float
+    place: Path
     tries: int = 1
 
 
@@ -112,6 +113,13 @@ class Supervisor:
 
     def turn(self, now: Now) -> float:
         """One tick, and what to do when the loop itself is at fault. Returns the next deadline (monotonic s)."""
+        if now.mono >= self._scan_due and not self.guard():
+            # The lock's file was removed, or the workspace moved: a second daemon could start, and two must
+            # never work.
+            self.parts.log.error("the lock is gone", path=str(self.parts.workspace.lock))
+            self.stopping = True
+            self.exit_code = EXIT_FAULTS
+            return now.mono
         try:
             due = self.tick(now)
         except Exception as error:
@@ -121,6 +129,8 @@ class Supervisor:
                 self._degrade(now, f"{error.strerror or error} ({error.filename})")
             elif self._faults >= FAULTS:
                 raise _TooManyFaults from error
+            self._scan_due = now.mono  # look at everything again, the lock first
+            self._status.fault(now, f"the loop failed: {error}")
             return now.mono + min(2.0**self._faults, 30.0)
         self._faults = 0
         return due
@@ -219,14 +229,10 @@ class Supervisor:
             notes.overflow |= more.overflow
         if now.mono >= self._scan_due or notes.overflow:
             began = time.monotonic()
+            self._make_folders()
             self.parts.store.scan(now.wall)
             self.parts.store.clear_reasons()
             self._scan_due = now.mono + max(RESCAN, 50 * (time.monotonic() - began))
-            if not self.guard():
-                # Somebody removed the lock's file: a second daemon could start, and two must never work.
-                self.parts.log.error("the lock is gone", path=str(self.parts.workspace.lock))
-                self.stopping = True
-                self.exit_code = EXIT_FAULTS
             self._check_watcher()
         else:
             self.parts.store.look(notes.paths)
@@ -235,6 +241,20 @@ class Supervisor:
                 entry = self.parts.store.entries("queued").get(path.name)
                 if entry is not None:
                     self.parts.stillness.arrived("queued", path.name, entry.ctime_ns)
+
+    def _make_folders(self) -> None:
+        """A folder of the queue that somebody removed is made again; what lay in it is theirs to bring back."""
+        workspace = self.parts.workspace
+        for folder in (
+            *workspace.folders,
+            workspace.requests,
+            workspace.tmp,
+            workspace.displaced,
+            workspace.wake,
+        ):
+            if not folder.is_dir():
+                self.parts.log.warning("folder was gone", path=str(folder))
+                self.parts.files.make_dirs(folder)
 
     def _check_watcher(self) -> None:
         if self.watch is None or (self._watcher is not None and self._watcher.alive()):
@@ -262,21 +282,26 @@ class Supervisor:
         try:
             yield
         except DiskFault as fault:
-            self._degrade(now, str(fault))
+            self._degrade(now, str(fault), fault.place)
 
-    def _degrade(self, now: Now, reason: str) -> None:
+    def _degrade(self, now: Now, reason: str, place: Path | None = None) -> None:
+        temps = self.parts.store.root / ".tmp"
         if self.degraded is None:
-            self.degraded = Degraded(reason, now.wall, now.mono + PROBE[0])
+            self.degraded = Degraded(reason, now.wall, now.mono + PROBE[0], place or temps)
             self.parts.log.error("degraded", reason=reason)
             self.notifier.status(f"degraded: {reason}")
         else:
             self.degraded.reason = reason
+            self.degraded.place = place or self.degraded.place
 
     def _probe(self, now: Now) -> None:
         """Whether the disk takes writes again."""
         if self.degraded is None or now.mono < self.degraded.until:
             return
-        probe = self.parts.store.root / ".tmp" / f"probe-{self.instance}"
+        place, temps = self.degraded.place, self.parts.store.root / ".tmp"
+        if not place.is_dir() or place == self.parts.workspace.queued:  # where the daemon never writes
+            place = temps
+        probe = place / f".probe-{self.instance}.tmp"
         try:
             self.parts.files.unlink(probe)
             self.parts.files.create(probe, b"x" * 4096)

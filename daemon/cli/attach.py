@@ -18,7 +18,7 @@ from daemon.layout import Workspace
 
 
 @click.command("attach")
-@click.argument("track", metavar="[ID]", required=False, shell_complete=completion.tracks)
+@click.argument("track", metavar="[ID]", required=False, shell_complete=completion.watchable)
 @click.pass_context
 def command(ctx: click.Context, track: str | None) -> None:
     """Watch a running track in its tmux pane; Ctrl-Q leaves, nothing stops.
@@ -81,7 +81,15 @@ def _attach(place: Workspace, found: finding.Found) -> None:
 def _page(found: finding.Found) -> None:
     assert found.directory is not None
     argv = plain_argv(found.directory, follow=False)
+    where = (
+        f"and lies in tracks/{found.state}/"
+        if found.state in ("done", "failed")
+        else "and is not settled yet"
+    )
+    said = f"{found.id} has ended {where}; this is its log"
     if not sys.stdout.isatty():
+        # Beside the log, not in it: who asks without a terminal may be a program.
+        click.echo(f"mh: {said}", err=True)
         os.execv(argv[0], argv)
     shown = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
-    click.echo_via_pager(shown.stdout.decode("utf-8", "replace"))
+    click.echo_via_pager(f"-- {said} --\n\n{shown.stdout.decode('utf-8', 'replace')}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -10,12 +11,69 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from daemon.cli import finding
 from daemon.layout import Workspace, find_root
+from daemon.spool.states import DONE, FAILED
+
+
+def _workspace(ctx: click.Context) -> Workspace:
+    return Workspace(find_root(ctx.find_root().params.get("root"), os.environ, Path.cwd()))
+
+
+def _items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
 def tracks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Ids that begin with what was typed."""
-    found = Workspace(find_root(ctx.find_root().params.get("root"), os.environ, Path.cwd()))
-    return [CompletionItem(track) for track in finding.ids(found) if track.startswith(incomplete)]
+    return _items(finding.ids(_workspace(ctx)), incomplete)
+
+
+def running(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Ids of claimed tracks, which can be interrupted."""
+    return _items((ref.item for ref, _ in finding.live(_workspace(ctx))), incomplete)
+
+
+def watchable(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Ids of tracks that have a log: the running ones first."""
+    place = _workspace(ctx)
+    now = [ref.item for ref, _ in finding.live(place)]
+    return _items([*now, *sorted(finding.newest_sessions(place))], incomplete)
+
+
+def settled(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Ids of tracks that can be put back into the queue: what failed first."""
+    names = finding.everything(_workspace(ctx))
+    return _items(
+        [
+            track
+            for state in (FAILED, DONE)
+            for track, places in names.items()
+            if all(found in (FAILED, DONE) for found, _ in places) and places[-1][0] == state
+        ],
+        incomplete,
+    )
+
+
+def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The shell knows files better."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def directories(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(incomplete, type="dir")]
+
+
+def harnesses(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names that a track can give as its harness_id."""
+    from adapters.registry import Registry
+    from daemon.config import Settings
+    from daemon.errors import SettingsError
+
+    try:
+        tables = Settings.load(_workspace(ctx).settings).tables()
+    except SettingsError:
+        # In the middle of a command line nobody can be told; those that need no settings are still known.
+        tables = {}
+    return _items(Registry(tables).names(), incomplete)
 
 
 @click.command("completion")

@@ -7,19 +7,20 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
 import daemon
 from adapters.errors import AdapterError
-from daemon.cli.view import clean
+from daemon.cli.view import CHANGED, clean, settings_changed
 from daemon.errors import DocumentError, MegaharnessError
 from daemon.layout import Workspace, state_problem
 from daemon.lock import holder
+from daemon.spool.sessions import read_json
 from daemon.spool.states import ACTIVE, QUEUED
 
 Level = Literal["OK", "WARN", "ERROR"]
@@ -112,7 +113,9 @@ def _harnesses(place: Workspace) -> Iterator[Finding]:
     try:
         settings = Settings.load(place.settings)
     except MegaharnessError as error:
-        yield Finding("ERROR", "settings", str(error), error.hint)
+        *others, last = str(error).splitlines()
+        yield from (Finding("ERROR", "settings", line) for line in others)
+        yield Finding("ERROR", "settings", last, error.hint)
         return
     yield Finding(
         "OK", "settings", f"{settings.limits.slots} slots, {settings.limits.minutes} minutes a track"
@@ -124,7 +127,14 @@ def _harnesses(place: Workspace) -> Iterator[Finding]:
         except AdapterError as error:
             yield Finding("ERROR", f"harness {name}", str(error), error.hint)
             continue
-        if probe.found:
+        if probe.found and _lacks_model(settings.tables().get(name, {})):
+            yield Finding(
+                "WARN",
+                f"harness {name}",
+                "its argv needs a {model}, and none is set: a track must name one",
+                f"write harness_id: {name}/MODEL in the track, or a model in [harness.{name}]",
+            )
+        elif probe.found:
             yield Finding("OK", f"harness {name}", probe.version or "found")
         else:
             level: Level = "ERROR" if name in settings.prefer else "WARN"
@@ -138,12 +148,25 @@ def _harnesses(place: Workspace) -> Iterator[Finding]:
         yield Finding("OK", "prefer", "is empty: a track runs only when it names its harness")
 
 
+def _lacks_model(table: Mapping[str, Any]) -> bool:
+    argv = table.get("argv") or []
+    named = any("{model}" in each.replace("{{", "").replace("}}", "") for each in argv)
+    return named and table.get("model") is None
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def _daemon(place: Workspace) -> Iterator[Finding]:
     there = holder(place.lock)
     if there is None:
         yield Finding("WARN", "daemon", "is not running", "mh up -d")
     else:
         yield Finding("OK", "daemon", f"runs (pid {there.pid})")
+        if settings_changed(place, read_json(place.daemon_json) or {}):
+            what, _, fix = CHANGED.partition(": ")
+            yield Finding("WARN", "settings", what, fix)
     from daemon.assembly import terminal
 
     try:
@@ -152,9 +175,8 @@ def _daemon(place: Workspace) -> Iterator[Finding]:
         yield Finding("ERROR", "tmux server", str(error), error.hint)
         return
     if found.alive:
-        yield Finding(
-            "OK", "tmux server", f"{len(found.sessions)} tracks, {found.windows} windows ({found.socket})"
-        )
+        shown = f"{_count(len(found.sessions), 'track')}, {_count(found.windows, 'window')}"
+        yield Finding("OK", "tmux server", f"{shown} ({found.socket})")
     else:
         yield Finding("OK", "tmux server", f"is not running; it starts with the first track ({found.socket})")
 
@@ -181,5 +203,24 @@ def _queue(place: Workspace) -> Iterator[Finding]:
             if why is not None:
                 bad += 1
                 yield Finding("WARN", state, f"{name}: {why}")
+    ignored = sorted(_ignored(place.queued))
+    if ignored:
+        shown = ", ".join(ignored[:5]) + (", …" if len(ignored) > 5 else "")
+        yield Finding(
+            "WARN",
+            "queued",
+            f"ignored: {shown}",
+            "a track is a file NAME.md, in queued/ itself",
+        )
     if not bad:
         yield Finding("OK", "queue", f"{len(store.names(QUEUED))} queued, {len(store.names(ACTIVE))} active")
+
+
+def _ignored(queued: Path) -> Iterator[str]:
+    """What a person may have meant as a track and the daemon does not see; hidden files are nobody's."""
+    with os.scandir(queued) as listing:
+        for entry in listing:
+            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
+                yield f"{entry.name}/"
+            elif not entry.name.endswith((".md", "~")) and not entry.name.startswith((".", "#")):
+                yield entry.name

@@ -46,7 +46,9 @@ def command(ctx: click.Context, drain: bool) -> None:
         click.echo(f"ended; {len(left)} running on without it: {', '.join(left[:5])}")
         return
     _end_tmux(found)
-    click.echo("ended; nothing was running")
+    waiting = sum(state == "queued" for state, _ in finding.files(found))
+    still = f"; {waiting} still waiting in tracks/queued/" if waiting else ""
+    click.echo(f"ended; {'every running track has been settled' if drain else 'nothing was running'}{still}")
 
 
 def _end_tmux(found: Workspace) -> None:

@@ -6,27 +6,45 @@ import json
 import os
 import secrets
 import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from daemon.cli import completion, finding
 from daemon.cli.group import complain, workspace
 from daemon.durable import Files
-from daemon.errors import DocumentError, UsageError
+from daemon.errors import DocumentError, SettingsError, UsageError
 from daemon.layout import Workspace
 from daemon.lock import holder
 from daemon.spool.claim import FILE_LIMIT
 from daemon.spool.store import is_litter, numbered
 
+if TYPE_CHECKING:
+    from daemon.tracks.track import Time, Track, TrackId
+
 
 @click.command("drop", context_settings={"ignore_unknown_options": True})
-@click.argument("what", nargs=-1, required=True, metavar="FILE | - | TEXT...")
-@click.option("-H", "--harness", metavar="NAME[/MODEL]", help="Which harness (and model) runs it.")
+@click.argument(
+    "what", nargs=-1, required=True, metavar="FILE | - | TEXT...", shell_complete=completion.files
+)
+@click.option(
+    "-H",
+    "--harness",
+    metavar="NAME[/MODEL]",
+    shell_complete=completion.harnesses,
+    help="Which harness (and model) runs it.",
+)
 @click.option(
     "--check", "checks", multiple=True, metavar="COMMAND", help="A command that must exit 0 (done_when)."
 )
 @click.option(
-    "--after", multiple=True, metavar="ID|TIME", help="Wait for a track, or until 22:30 or an ISO time."
+    "--after",
+    multiple=True,
+    metavar="ID|TIME",
+    shell_complete=completion.tracks,
+    help="Wait for a track, or until 22:30 or an ISO time.",
 )
 @click.option("--priority", type=int, help="Higher first; default 0.")
 @click.option("--name", metavar="NAME", help="The file's name (default: FILE's own, or from the first line).")
@@ -51,17 +69,21 @@ def command(
 
     The file is checked first: a mistake is told here and nothing is queued.
     It works while the daemon is down; the file waits. A file of yours is
-    copied, never moved.
+    copied, never moved. A text that has frontmatter says there what it
+    needs: -H, --check, --after and --priority cannot be added to it.
     """
     found = workspace(ctx, make=True)
     data, own_name = _read(what)
     data = _with_keys(data, harness, checks, after, priority)
-    from daemon.config import Settings
+    from daemon.kernel.observe import not_built
     from daemon.tracks import ids
-    from daemon.tracks.track import load
+    from daemon.tracks.track import load, parse_after
 
     try:
         loaded = load(data, own_name or "track.md")
+        if problems := tuple(not_built(loaded)):
+            raise DocumentError(*problems)
+        predecessors = [parse_after(entry, time.time()) for entry in loaded.track.after]
     except DocumentError as error:
         lines = "\n".join(f"{own_name or 'the text'}: {problem}" for problem in error.problems)
         raise UsageError(f"nothing was queued\n{lines}") from error
@@ -75,11 +97,33 @@ def command(
     if "/" in wanted or is_litter(f"{wanted}.md"):
         raise UsageError(f"{wanted}.md is not a name for a track's file", "give another with --name")
     path = publish(found, f"{wanted}.md", data)
-    if loaded.track.harness_id is None and not Settings.load(found.settings).prefer:
+    _doubt(found, loaded.track, predecessors)
+    _report(found, path, as_json)
+
+
+def _doubt(found: Workspace, track: Track, predecessors: list[Time | TrackId]) -> None:
+    """Say why it will not run soon. Not an error: what is missing may come."""
+    from adapters.registry import Registry
+    from daemon.config import Settings
+    from daemon.kernel.route import NoRoute, Router
+    from daemon.tracks.track import TrackId
+
+    try:
+        settings = Settings.load(found.settings)
+    except SettingsError as error:
         complain(
-            "no harness is named, and the settings prefer none: it will wait for one", "name it with -H NAME"
+            f"it will wait until the settings can be used:\n{error}",
+            error.hint or "correct them; `mh doctor` checks them",
         )
-    _report(found, path, [str(entry) for entry in loaded.track.after], as_json)
+    else:
+        route = Router(Registry(settings.tables()), settings.prefer).route(track, time.monotonic())
+        if isinstance(route, NoRoute):
+            complain(f"it will wait: {route.why}", route.unblock)
+    wanted = [moment.id for moment in predecessors if isinstance(moment, TrackId)]
+    known = finding.ids(found) if wanted else []
+    for name in wanted:
+        if name not in known:
+            complain(f"it waits for {name}, and there is no track with this id yet", "")
 
 
 def _read(what: tuple[str, ...]) -> tuple[bytes, str | None]:
@@ -150,19 +194,16 @@ def publish(found: Workspace, name: str, data: bytes) -> Path:
         return found.queued / target
 
 
-def _report(found: Workspace, path: Path, after: list[str], as_json: bool) -> None:
-    from daemon.cli import finding
+def _report(found: Workspace, path: Path, as_json: bool) -> None:
     from daemon.tracks.ids import slug
-    from daemon.tracks.track import TrackId, parse_after
 
     track = slug(path.name[: -len(".md")])
-    for entry in after:
-        wanted = parse_after(entry, path.stat().st_mtime)
-        if isinstance(wanted, TrackId) and wanted.id not in finding.ids(found):
-            complain(f"it waits for {wanted.id}, and there is no track with this id yet", "")
     running = holder(found.lock) is not None
     if as_json:
         click.echo(json.dumps({"id": track, "path": str(path), "daemon": running}))
         return
     click.echo(f"{track}  queued: {path}")
-    click.echo(f"mh why {track}, mh attach {track}" if running else "the daemon is not running: mh up -d")
+    if running:
+        click.echo(f"  mh why {track}\n  mh attach {track}")
+    else:
+        click.echo("the daemon is not running: mh up -d")

@@ -6,7 +6,9 @@ with ten thousand settled tracks; imports neither pydantic nor click.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,18 @@ from daemon.layout import Workspace
 from daemon.spool.sessions import STAYS, Ref, parse, read_json
 from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, State
 from daemon.tracks.ids import slug
+
+
+def content(path: Path, limit: int = 1 << 20, *, tail: bool = False) -> bytes:
+    """The start (or end) of a regular file; OSError for anything else: what lies there may be a fifo or a link."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(fd, "rb") as file:
+        facts = os.fstat(fd)
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if tail:
+            file.seek(max(0, facts.st_size - limit))
+        return file.read(limit)
 
 
 @dataclass(frozen=True, slots=True)

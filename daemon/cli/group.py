@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -12,6 +13,7 @@ from typing import NoReturn
 import click
 
 from adapters.errors import AdapterError
+from daemon.cli import completion
 from daemon.errors import MegaharnessError
 from daemon.layout import Workspace, find_root
 
@@ -64,7 +66,8 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in VERBS:
+        unknown = args and not args[0].startswith("-") and args[0] not in VERBS
+        if unknown and not ctx.resilient_parsing:
             import difflib
 
             near = difflib.get_close_matches(args[0], VERBS, 1)
@@ -90,6 +93,7 @@ class Verbs(click.Group):
 @click.option(
     "--root",
     metavar="DIR",
+    shell_complete=completion.directories,
     help="The workspace. Default: $MEGAHARNESS_ROOT, else the nearest directory above with a "
     "megaharness.toml, else ~/megaharness.",
 )
@@ -142,7 +146,11 @@ def run() -> NoReturn:
     except AdapterError as error:
         complain(str(error), error.hint)
         sys.exit(1)
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno != errno.EPIPE:
+            where = f": {error.filename}" if error.filename else ""
+            complain(f"{error.strerror or error}{where}", "mh doctor checks the workspace and this machine")
+            sys.exit(1)
         # `mh log x | head`: the reader has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

@@ -13,7 +13,7 @@ from daemon.tracks import requests
 
 
 @click.command("interrupt")
-@click.argument("track", metavar="ID", shell_complete=completion.tracks)
+@click.argument("track", metavar="ID", shell_complete=completion.running)
 @click.option("--why", default="mh interrupt", help="The reason that the result will name.")
 @click.pass_context
 def command(ctx: click.Context, track: str, why: str) -> None:
@@ -24,6 +24,11 @@ def command(ctx: click.Context, track: str, why: str) -> None:
     """
     place = workspace(ctx)
     found = finding.find(place, track)
+    if found.state == "queued" and found.path is not None:
+        raise UsageError(
+            f"{found.id} is not running: it waits in tracks/queued/",
+            f"to take it back: rm {found.path}, or move it elsewhere",
+        )
     if found.state != "active" or found.directory is None:
         where = f"it lies in tracks/{found.state}/" if found.state else "its file is gone"
         raise UsageError(f"{found.id} is not running: {where}", f"mh why {found.id}")

@@ -18,7 +18,7 @@ from daemon.errors import UsageError
 
 
 @click.command("log")
-@click.argument("track", metavar="[ID]", required=False, shell_complete=completion.tracks)
+@click.argument("track", metavar="[ID]", required=False, shell_complete=completion.watchable)
 @click.option("-f", "--follow", is_flag=True, help="Go on printing what comes.")
 @click.pass_context
 def command(ctx: click.Context, track: str | None, follow: bool) -> None:

@@ -94,8 +94,30 @@ def _help(text: str) -> list[str]:
 # -- settings.md, frontmatter.md -----------------------------------------------------------------
 
 
+#: The keys of a harness that is made from its `argv` alone (`adapters.harnesses.generic`).
+GENERIC = {
+    "argv": "The command; its first element is a name on the `PATH`, or a path that begins with `/` or `~/`. "
+    "Placeholders: `{brief}`, `{workdir}`, `{model}`, `{session}`; a literal brace is doubled.",
+    "model": "What `{model}` stands for when a track names none (`harness_id: NAME/MODEL`). Without it such a "
+    "track cannot be started.",
+}
+
+
 def settings_page() -> str:
-    return config.reference()
+    out = [
+        config.reference().strip(),
+        "",
+        "`env` and `pass_env` are common: they may stand in every `[harness.NAME]`. A harness without an adapter of",
+        "its own has these besides, and no others:",
+        "",
+        "| key | type | meaning |",
+        "|---|---|---|",
+        *(
+            f"| `harness.NAME.{key}` | {'list of texts' if key == 'argv' else 'text'} | {_cell(text)} |"
+            for key, text in GENERIC.items()
+        ),
+    ]
+    return "\n".join(out)
 
 
 #: What the daemon's block shows; the names are those of `thread.Facts`.
@@ -249,7 +271,7 @@ CODES: dict[str, tuple[str, ...]] = {
     "interrupt": ("by_person", "not_started", "cancelled"),
     "budget": ("minutes",),
     "setup": ("harness_missing", "harness", "brief", "git", "runner", "spawn", "not_started"),
-    "lost": ("other_boot", "no_adapter", "adapter"),
+    "lost": ("other_boot", "no_adapter", "adapter", "unreadable"),
 }
 
 

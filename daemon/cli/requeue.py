@@ -16,7 +16,7 @@ from daemon.tracks import requests
 
 
 @click.command("requeue")
-@click.argument("track", metavar="ID", shell_complete=completion.tracks)
+@click.argument("track", metavar="ID", shell_complete=completion.settled)
 @click.option(
     "--fresh", is_flag=True, help="Start from a new scratch repository; the old one stays where it is."
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from daemon.cli import completion, finding
 from daemon.cli.group import workspace
 from daemon.cli.view import clean
 from daemon.kernel.starting import find_place
+from daemon.spool.sessions import parse, read_json
 
 
 @click.command("show")
@@ -39,10 +41,38 @@ def command(ctx: click.Context, track: str, as_json: bool) -> None:
 
 
 def _line(row: object) -> str:
-    if isinstance(row, dict):
+    if not isinstance(row, dict):
+        return str(row)
+    if "passed" in row:
         mark = {True: "passed", False: "failed", None: "to judge"}[row["passed"]]
         return f"{mark}: {row['check']}{' (' + row['detail'] + ')' if row['detail'] else ''}"
-    return str(row)
+    ended = " ".join(filter(None, [row["termination"], f"({row['checks']})" if row["checks"] else ""]))
+    return f"{row['attempt']}  {ended or 'not settled'}  {row['settled_at'] or row['claimed_at']}  {row['session']}"
+
+
+def _attempts(found: finding.Found) -> list[dict[str, Any]]:
+    """Every session of the track, the oldest first."""
+    if found.directory is None:
+        return []
+    refs = [ref for name in os.listdir(found.directory.parent) if (ref := parse(name)) is not None]
+    rows = []
+    for ref in sorted((ref for ref in refs if ref.item == found.id), key=lambda ref: ref.attempt):
+        directory = found.directory.parent / ref.id
+        claim = read_json(directory / "claim.json") or {}
+        settle = read_json(directory / "settle.json") or {}
+        rows.append(
+            {
+                "attempt": ref.attempt,
+                "session": ref.id,
+                "harness": claim.get("extra", {}).get("harness"),
+                "claimed_at": claim.get("claimed_at"),
+                "settled_at": settle.get("at"),
+                "termination": settle.get("termination"),
+                "why": settle.get("why"),
+                "checks": settle.get("extra", {}).get("checks"),
+            }
+        )
+    return rows
 
 
 def gather(found: finding.Found) -> dict[str, Any]:
@@ -55,7 +85,8 @@ def gather(found: finding.Found) -> dict[str, Any]:
     if found.directory is not None and (found.directory / "receipts").is_dir():
         for path in sorted((found.directory / "receipts").glob("*.json")):
             raw = found.record(f"receipts/{path.name}")
-            receipts.append({key: raw.get(key) for key in ("check", "passed", "detail", "seconds", "tail")})
+            row = {key: raw.get(key) for key in ("check", "passed", "detail", "seconds", "tail")}
+            receipts.append({**row, "receipt": f"receipts/{path.name}"})
     return {
         "id": found.id,
         "title": extra.get("title"),
@@ -74,6 +105,7 @@ def gather(found: finding.Found) -> dict[str, Any]:
         "signal": exit_.get("signal"),
         "seconds": exit_.get("wall_s"),
         "checks": receipts,
+        "attempts": _attempts(found),
         "work": str(place.path) if place else None,
         "branch": place.branch if place else None,
         "commit": ended.get("commit"),

@@ -21,6 +21,10 @@ from daemon.spool.sessions import Ref, read_json
 from daemon.spool.states import DONE, FAILED, QUEUED
 
 NEWEST = 5
+#: Up to so many queued files a view without a daemon finds the reasons itself; with more it only names them.
+EXPLAINED = 100
+CHANGED = "megaharness.toml has changed since the daemon started: mh down && mh up -d"
+UNUSABLE = "settings cannot be used: mh doctor"
 _SESSION = re.compile(rb"^[ ]+session: (\S+)[ \t]*\r?$", re.MULTILINE)
 
 
@@ -65,8 +69,7 @@ def _settled(workspace: Workspace, folder: Path, name: str, at: float) -> Settle
         reason = text[1].splitlines()[0] if len(text) > 1 and text[1] else "see the file beside it"
         return Settled(name.removesuffix(".md"), name, at, "refused", reason, "", "")
     try:
-        with open(folder / name, "rb") as file:
-            found = _SESSION.search(file.read(64 << 10))
+        found = _SESSION.search(finding.content(folder / name, 64 << 10))
     except OSError:
         found = None
     session = found[1].decode("ascii", "replace") if found else ""
@@ -104,8 +107,12 @@ def gather(workspace: Workspace) -> dict[str, Any]:
     )
     for row in running:
         row["minutes"] = _minutes(row.get("since"))
-    busy = {row["id"] for row in running}
-    waiting = [row for row in state.get("waiting", []) if row["subject"] not in busy] if alive else []
+    unusable = False
+    if alive:
+        busy = {row["id"] for row in running}
+        waiting = [row for row in state.get("waiting", []) if row["subject"] not in busy]
+    else:
+        waiting, unusable = _without_daemon(workspace, running, len(queued), daemon=there is not None)
     return {
         "workspace": str(workspace.root),
         "daemon": {
@@ -114,6 +121,8 @@ def gather(workspace: Workspace) -> dict[str, Any]:
             "phase": state.get("phase") if alive else ("starting" if there else "not running"),
             "degraded": state.get("degraded") if alive else None,
             "slots": state.get("slots") if alive else None,
+            "settings_changed": alive and settings_changed(workspace, state),
+            "settings_unusable": unusable,
         },
         "needs_you": [row for row in waiting if row["needs_you"]],
         "failed": [_row(row) for row in failed],
@@ -125,6 +134,43 @@ def gather(workspace: Workspace) -> dict[str, Any]:
         "done": [_row(row) for row in done],
         "done_total": done_total,
     }
+
+
+def settings_changed(workspace: Workspace, state: dict[str, Any]) -> bool:
+    """Whether the settings are not those that the daemon of this daemon.json began with."""
+    if "settings_mtime_ns" not in state:
+        return False
+    try:
+        now = workspace.settings.stat().st_mtime_ns
+    except OSError:
+        now = None
+    return bool(state["settings_mtime_ns"] != now)
+
+
+def _without_daemon(
+    workspace: Workspace, running: list[dict[str, Any]], queued: int, *, daemon: bool
+) -> tuple[list[dict[str, Any]], bool]:
+    """(the rows of what waits, whether the settings are unusable); what is open gets its note."""
+    from adapters.errors import AdapterError
+    from daemon.cli import deciding
+    from daemon.config import Settings
+    from daemon.errors import SettingsError
+
+    try:
+        if queued > EXPLAINED:
+            Settings.load(workspace.settings)
+            return [], False
+        rows = {row.subject: row.row() for row in deciding.look(workspace, daemon=daemon)}
+    except SettingsError:
+        return [], True
+    except (OSError, AdapterError):
+        # A folder is missing, no place for the socket: `mh doctor` is for that, the names are still shown.
+        return [], False
+    for row in running:
+        known = rows.pop(row["session"], None) or rows.pop(row["id"], None)
+        if known is not None and row["phase"] != "running":
+            row["note"] = known["reason"]
+    return list(rows.values()), False
 
 
 def _row(row: Settled) -> dict[str, Any]:
@@ -218,7 +264,8 @@ class Page:
     width: int
 
     def lines(self) -> list[str]:
-        found = [_status(self.data, self.paint)]
+        found = _status(self.data, self.paint)
+        head = len(found)
         for title, rows in (
             ("NEEDS YOU", self._needs_you()),
             ("RUNNING", self._running()),
@@ -227,8 +274,12 @@ class Page:
         ):
             if rows:
                 found += ["", self.paint.head(title), *rows]
-        if len(found) == 1:
-            found += ["", "Nothing here yet.  mh drop TASK.md   gives it something to do."]
+        if len(found) == head:
+            found += [
+                "",
+                "Nothing here yet.  mh drop TASK.md -H NAME   gives it something to do.",
+                "NAME is `shell`, which runs the code blocks of the text, or an agent of megaharness.toml.",
+            ]
         return found
 
     def _row(self, name: object, text: object, paint: Callable[[str], str] = str) -> str:
@@ -261,7 +312,8 @@ class Page:
                 else f"{row['phase']:9} {row['title']}"
             )
             rows.append(self._row(row["id"], f"{short(what, 20):20} {minutes:>7}  {phase}"))
-        return [*rows, self.paint.dim(f"  mh attach {self.data['running'][0]['id']}")] if rows else []
+        now = [row["id"] for row in self.data["running"] if row["phase"] == "running"]
+        return [*rows, self.paint.dim(f"  mh attach {now[0]}")] if now else rows
 
     def _waiting(self) -> list[str]:
         known = self.data["waiting"][: 2 * NEWEST]
@@ -287,14 +339,16 @@ def _stem(row: dict[str, Any]) -> str:
     return str(row["subject"]).removesuffix(".md")
 
 
-def _status(data: dict[str, Any], paint: Paint) -> str:
+def _status(data: dict[str, Any], paint: Paint) -> list[str]:
     daemon = data["daemon"]
     where = paint.dim(clean(data["workspace"]))
     if not daemon["running"]:
         waits = f", {data['queued_total']} queued" if data["queued_total"] else ""
-        return f"{paint.bad('not running')}{waits}: mh up -d   {where}"
+        wrong = [paint.bad(UNUSABLE)] if daemon["settings_unusable"] else []
+        return [f"{paint.bad('not running')}{waits}: mh up -d   {where}", *wrong]
     slots = f", {daemon['slots']['used']} of {daemon['slots']['total']} slots" if daemon["slots"] else ""
     phase = str(daemon["phase"])
+    changed = [paint.bad(CHANGED)] if daemon["settings_changed"] else []
     if daemon["degraded"]:
-        return f"{paint.bad('degraded: ' + clean(daemon['degraded']))}{slots}   {where}"
-    return f"{paint.good(phase) if phase == 'running' else phase}{slots}   {where}"
+        return [f"{paint.bad('degraded: ' + clean(daemon['degraded']))}{slots}   {where}", *changed]
+    return [f"{paint.good(phase) if phase == 'running' else phase}{slots}   {where}", *changed]

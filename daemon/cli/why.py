@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,15 +13,21 @@ import click
 from daemon.cli import completion, finding
 from daemon.cli.group import workspace
 from daemon.cli.show import gather
-from daemon.cli.view import clean
+from daemon.cli.view import CHANGED, clean, settings_changed
 from daemon.layout import Workspace
 from daemon.lock import holder
 from daemon.spool.sessions import read_json
 
+#: Lines of a check's or a program's output that are shown.
+SHOWN = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """state: the folder. reason: the one current reason. unblock: what a person can do. notes: what else matters."""
+    """state: the folder. reason: the one current reason. evidence: what shows it. unblock: what a person can do.
+
+    until: local time; notes: what else matters.
+    """
 
     id: str
     state: str | None
@@ -31,22 +36,7 @@ class Answer:
     unblock: str = ""
     needs_you: bool = False
     notes: tuple[str, ...] = ()
-
-
-class _NoPool:
-    """`why` only looks: nothing is started from here."""
-
-    def submit(self, kind: str, session: str, work: Callable[[], object]) -> None:
-        raise AssertionError("why starts nothing")
-
-    def drain(self) -> list[tuple[str, str, object]]:
-        return []
-
-    def pending(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        return
+    evidence: tuple[str, ...] = ()
 
 
 @click.command("why")
@@ -69,7 +59,9 @@ def command(ctx: click.Context, track: str, as_json: bool) -> None:
         )
         return
     click.echo(f"{answer.id} ({answer.state or 'gone'}): {_lines(answer.reason)}")
-    if answer.until:
+    for fact in answer.evidence:
+        click.echo(f"  {_lines(fact)}")
+    if answer.until and not answer.needs_you and _soon(answer.until):
         click.echo(f"  looked at again: {answer.until}")
     if answer.unblock:
         click.echo(f"  {_lines(answer.unblock)}")
@@ -78,12 +70,19 @@ def command(ctx: click.Context, track: str, as_json: bool) -> None:
 
 
 def _lines(text: str) -> str:
-    return "\n    ".join(clean(line) for line in text.splitlines())
+    return "\n    ".join(clean(line).rstrip() for line in text.splitlines() if line.strip())
+
+
+def _soon(until: str) -> bool:
+    try:
+        return datetime.fromisoformat(until).timestamp() - time.time() < 24 * 3600
+    except ValueError:
+        return False
 
 
 def explain(place: Workspace, found: finding.Found) -> Answer:
     if found.state in ("done", "failed"):
-        return _settled(found)
+        return _settled(place, found)
     if found.path is None and found.state is None:
         return Answer(
             found.id, None, "its file is in none of the four folders any more", unblock=f"{found.directory}"
@@ -110,82 +109,115 @@ def _of_daemon(place: Workspace, found: finding.Found) -> Answer | None:
     return None
 
 
-def _settled(found: finding.Found) -> Answer:
+def _settled(place: Workspace, found: finding.Found) -> Answer:
     assert found.path is not None
     why = found.path.with_name(f"{found.path.name}.why.txt")
     if why.is_file():
-        text = why.read_text("utf-8", "replace").strip()
+        # Between its first and its last paragraph, which say what the state and the way out say here.
+        parts = why.read_text("utf-8", "replace").strip().split("\n\n")
+        faults = "\n".join(parts[1:-1] or parts)
         return Answer(
             found.id,
             found.state,
-            f"refused. {text}",
+            f"was not run, the file has to be changed:\n{faults}",
             unblock=f"correct {found.path}, then mh requeue {found.id}",
+            needs_you=True,
         )
     settle = found.record("settle.json")
     if not settle:
         return Answer(found.id, found.state, "put there by hand; it was not run")
     facts = gather(found)
     failed = [row for row in facts["checks"] if row["passed"] is False]
-    notes = [f"check failed: {row['check']} ({row['detail']})" for row in failed]
-    notes += [line for row in failed for line in str(row["tail"]).splitlines()[-5:]]
-    notes += [f"its work: {facts['work']} (branch {facts['branch']})"] if facts["work"] else []
-    ran = found.directory is not None and (found.directory / "events.jsonl").exists()
-    notes += [f"what it said: mh log {found.id}"] if ran else []
+    evidence = [_failed_check(found, row) for row in failed] or _last_words(found, settle)
+    notes = [f"its work: {facts['work']} (branch {facts['branch']})"] if facts["work"] else []
+    if found.directory is not None and (found.directory / "events.jsonl").exists():
+        notes.append(f"what it said: mh log {found.id}")
     checks = settle.get("extra", {}).get("checks", "")
-    reason = f"{settle.get('termination')}{': ' + settle['why'] if settle.get('why') else ''} ({checks})"
-    again = f"mh requeue {found.id}" if ran else f"put right what it names, then mh requeue {found.id}"
-    unblock = again if found.state == "failed" else ""
+    # "1 of 2 checks failed" is said already; that none was run is not.
+    counted = f" ({checks})" if checks and not failed else ""
+    reason = f"{settle.get('termination')}{': ' + settle['why'] if settle.get('why') else ''}{counted}"
+    needs_you = found.state == "failed"
     return Answer(
-        found.id, found.state, reason, unblock=unblock, needs_you=found.state == "failed", notes=tuple(notes)
+        found.id,
+        found.state,
+        reason,
+        unblock=_way_out(place, found, settle) if needs_you else "",
+        needs_you=needs_you,
+        notes=tuple(notes),
+        evidence=tuple(evidence),
     )
+
+
+def _failed_check(found: finding.Found, row: dict[str, Any]) -> str:
+    """The check, and below it the end of what it printed."""
+    assert found.session is not None
+    detail = f" ({row['detail']})" if row["detail"] else ""
+    receipt = f"sessions/{found.session.id}/{row['receipt']}"
+    return f"check failed: {row['check']}{detail}\n{_end(str(row['tail']), receipt)}"
+
+
+def _last_words(found: finding.Found, settle: dict[str, Any]) -> list[str]:
+    """What a program that died printed last: on standard error, else at all."""
+    kind = str(settle.get("termination", "")).partition("/")[0]
+    if kind not in ("crash", "setup") or found.directory is None:
+        return []
+    for name in ("stderr.log", "events.jsonl"):
+        try:
+            text = finding.content(found.directory / name, 16 << 10, tail=True).decode("utf-8", "replace")
+        except OSError:
+            continue
+        if text.strip():
+            path = f"sessions/{found.directory.name}/{name}"
+            return [f"it printed last:\n{_end(text, path)}"]
+    return []
+
+
+def _end(text: str, path: str) -> str:
+    """The last lines, and where the others are."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    left = len(lines) - SHOWN
+    more = [f"… {left} {'line' if left == 1 else 'lines'} more: {path}"] if left > 0 else []
+    return "\n".join([*more, *lines[-SHOWN:]])
+
+
+def _way_out(place: Workspace, found: finding.Found, settle: dict[str, Any]) -> str:
+    from adapters.errors import AdapterError
+    from adapters.registry import Registry
+    from daemon.config import Settings
+    from daemon.errors import SettingsError
+
+    again = f"mh requeue {found.id}"
+    harness = str(found.record("claim.json").get("extra", {}).get("harness", ""))
+    kind = str(settle.get("termination", "")).partition("/")[0]
+    try:
+        can = Registry(Settings.load(place.settings).tables()).get(harness).capabilities()
+    except (SettingsError, AdapterError):
+        return f"put right what it names, then {again}"
+    if kind != "interrupt" and not can.feedback:
+        return f"it would only run again as it is: correct {found.path}, then {again}"
+    return f"put right what it names, then {again}" if kind in ("crash", "setup") else again
 
 
 def _decided(place: Workspace, found: finding.Found) -> Answer:
     """Observe and decide, as the daemon does, and say what came out for this one."""
-    from daemon import log
-    from daemon.assembly import assemble
-    from daemon.config import Settings
-    from daemon.kernel.clock import Now, stamp
-    from daemon.kernel.observe import Observer
-    from daemon.tracks.actions import Claim, Refuse, Wait
-    from daemon.tracks.machine import Limits, decide
+    from daemon.cli import deciding
 
-    log.setup(None)
-    settings = Settings.load(place.settings)
-    parts = assemble(place, settings, _NoPool(), log.get("why"))
-    now = Now(time.monotonic(), time.time())
-    parts.sessions.load(clear=False)
-    parts.store.scan(now.wall)
-    observer = Observer(parts)
     there = holder(place.lock) is not None
-    world = observer.observe(now)
-    actions = decide(world, Limits(settings.limits.slots, settings.limits.attempts), now.mono)
     name = found.path.name if found.path else ""
     session = found.session.id if found.session else ""
+    decided = deciding.look(place, daemon=there)
     notes = list(_notes(place, found))
     if not there:
         notes.insert(0, "the daemon is not running: mh up -d")
-    for action in actions:
-        match action:
-            case Wait(subject, reason, until, unblock, needs_you) if subject in (name, found.id, session):
-                when = None if until is None else _local(stamp(now.wall + until - now.mono))
-                if found.state == "active" and reason == "is running":
-                    reason, unblock = _running(found), f"mh attach {found.id}"
-                return Answer(found.id, found.state, reason, when, unblock, needs_you, tuple(notes))
-            case Claim(claimed) if claimed == name:
-                return Answer(
-                    found.id,
-                    found.state,
-                    "it is its turn: started as soon as the daemon looks",
-                    notes=tuple(notes),
-                )
-            case Refuse(refused, _, why) if refused == name:
-                return Answer(
-                    found.id, found.state, why, unblock="correct the file and save it", needs_you=True
-                )
-            case _ if session and getattr(action, "session", "") == session:
-                doing = type(action).__name__.lower()
-                return Answer(found.id, found.state, f"next step: {doing}", notes=tuple(notes))
+    mine = (name, found.id, session) if found.state == "active" else (name,)
+    for row in decided:
+        if row.subject not in mine:
+            continue
+        reason, unblock = row.reason, row.unblock
+        if found.state == "active" and reason == "is running":
+            reason, unblock = _running(found), f"mh attach {found.id}"
+        until = None if row.until is None else _local(row.until)
+        return Answer(found.id, found.state, reason, until, unblock, row.needs_you, tuple(notes))
     return Answer(found.id, found.state, "nothing is decided about it", notes=tuple(notes))
 
 
@@ -203,12 +235,14 @@ def _notes(place: Workspace, found: finding.Found) -> list[str]:
     from daemon.tracks.track import load
 
     notes = []
+    if holder(place.lock) is not None and settings_changed(place, read_json(place.daemon_json) or {}):
+        notes.append(CHANGED)
     route = found.record("claim.json").get("extra", {})
     if route.get("route"):
         source = {"explicit": "the file names it", "preference": "the first of `prefer` that is installed"}
         notes.append(f"harness {route['harness']}: {source.get(route['route'], route['route'])}")
     try:
-        loaded = load(found.path.read_bytes(), found.path.name) if found.path else None
+        loaded = load(finding.content(found.path), found.path.name) if found.path else None
     except (DocumentError, OSError):
         return notes
     if loaded is not None and loaded.track.ignored:

@@ -8,6 +8,8 @@ which checks make are never taken for the agent's work.
 from __future__ import annotations
 
 import json
+import os
+import stat
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +19,9 @@ from typing import Any
 from adapters.ports import Cancelled as Unstarted
 from adapters.ports import Collected, Ended, Harness, Publish, Status, Termination
 from daemon.kernel.contract import Bench, Receipt, verify
+from daemon.kernel.faults import passes
 from daemon.kernel.git import GitError
-from daemon.kernel.scratch import Leftover, Outcome, Place, Scratch
+from daemon.kernel.scratch import Leftover, Outcome, Place, Scratch, count_files
 from daemon.kernel.starting import find_place, typed
 from daemon.spool.sessions import Claim, read_json
 from daemon.tracks.machine import CheckResult, Conclusion
@@ -37,6 +40,12 @@ class Concluded:
     ended: Ended | None
     notes: tuple[str, ...]
     said: tuple[str, ...] = ()
+
+
+def given_up(why: str) -> Concluded:
+    """A session of which nothing can be said, because what it takes cannot be read or written."""
+    conclusion = Conclusion(kind="lost", code="unreadable", feedback=False, why=why)
+    return Concluded(conclusion, Collected(Termination("lost", "unreadable"), None), (), None, None, None, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +75,18 @@ def conclude(
     collected = _collect(order, notes)
     termination, why = _termination(order, collected)
     place = find_place(order.session)
-    leftovers = _leftovers(order.session, place, scratch, publish, notes)
+    if place is None and os.path.lexists(order.session / "place.json"):
+        notes.append("Where it worked cannot be read any more: its place.json is damaged.")
+    # Before the checks: what they make is not the agent's work.
+    leftovers, lying = _leftovers(order.session, place, scratch, publish, notes)
     receipts: list[Receipt] = []
     if termination.kind == "clean" and order.checks and place is not None:
-        make_dir(order.session / "receipts")
+        _make_receipts(order.session / "receipts", make_dir)
         receipts = verify(order.checks, _bench(order, place, leftovers, scratch, publish, reap, notes))
     outcome = _outcome(order, place, leftovers, scratch, publish, notes)
     answer = collected.answer is not None and collected.answer.strip() != ""
-    # Where git fails nobody knows what changed; then what lies there uncommitted has to do.
-    work = bool(outcome.files) if outcome is not None else bool(leftovers)
+    # Where git fails nobody knows what changed; then what lies there has to do.
+    work = bool(outcome.files) if outcome is not None else bool(leftovers) or lying > 0
     runnable = sum(1 for check in order.checks if not isinstance(check, Prose))
     return Concluded(
         conclusion=Conclusion(
@@ -102,13 +114,74 @@ def _collect(order: Conclude, notes: list[str]) -> Collected:
         return Collected(Termination("lost", "no_adapter"), None)
     if isinstance(order.status, Unstarted):
         return Collected(Termination("interrupt", "not_started"), None)
+    for name in ("events.jsonl", "stderr.log"):
+        if _odd(order.session / name):
+            notes.append(f"Its answer could not be read: {name} is not a plain file.")
+            return Collected(_recorded(order.status), None)
     try:
         return order.harness.collect(order.session)
-    except OSError:
-        raise  # the disk: it may pass
+    except OSError as error:
+        if passes(error):
+            raise
+        # The agent can write in its session's directory: what it put there is no reason to try for ever.
+        notes.append(f"Its answer could not be read: {error}.")
+        return Collected(_recorded(order.status), None)
     except Exception as error:  # noqa: BLE001  an adapter may be anybody's; a slot must not wait for it to be mended
         notes.append(f"Its answer could not be read: the adapter failed with {error!r}.")
         return Collected(Termination("lost", "adapter"), None)
+
+
+def _odd(path: Path) -> bool:
+    """Whether it is there and no plain file: a pipe or a device may never end, or fail as a broken disk does."""
+    try:
+        return not stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _recorded(status: Status) -> Termination:
+    """What the runner alone can say of an end, where the harness's own words cannot be read."""
+    match status:
+        case Ended(code=0):
+            return Termination("clean")
+        case Ended(code=int(code)):
+            return Termination("crash", f"exit_{code}")
+        case Ended(signal=int(number)):
+            return Termination("crash", f"signal_{number}")
+    return Termination("lost", "unreadable")
+
+
+def _make_receipts(path: Path, make_dir: Callable[[Path], None]) -> None:
+    try:
+        make_dir(path)
+    except OSError as error:
+        if passes(error):
+            raise
+        # Then no check can be kept, and each of them says so.
+
+
+def _keep(path: Path, raw: Mapping[str, Any], publish: Publish, notes: list[str]) -> None:
+    try:
+        # ASCII: a path that is not UTF-8 comes back as it was.
+        publish(path, json.dumps(raw).encode() + b"\n")
+    except OSError as error:
+        if passes(error):
+            raise
+        notes.append(f"{path.name} could not be kept: {error.strerror}.")
+
+
+def _entries(rows: object) -> list[Leftover] | None:
+    """None: nothing that the daemon wrote."""
+    if not isinstance(rows, list):
+        return None
+    found = []
+    for row in rows:
+        match row:
+            case [str(path), str(why)] if path and "\0" not in path:
+                found.append(Leftover(path, why))
+            case _:
+                return None
+    return found
 
 
 def _termination(order: Conclude, collected: Collected) -> tuple[Termination, str]:
@@ -144,24 +217,21 @@ def _minutes(order: Conclude) -> str:
 
 def _leftovers(
     session: Path, place: Place | None, scratch: Scratch, publish: Publish, notes: list[str]
-) -> list[Leftover] | None:
-    """What was not committed when it ended; None where that cannot be known."""
+) -> tuple[list[Leftover] | None, int]:
+    """What was not committed when it ended; None where that cannot be known, then with a count of what lies there."""
     path = session / "leftovers.json"
-    raw = read_json(path)
-    if raw is None:
-        if place is None:
-            return None
-        try:
-            found = scratch.leftovers(place)
-        except GitError as error:
-            notes.append(
-                f"What was not committed could not be listed: {error}. The files are in {place.path}."
-            )
-            return None
-        # ASCII: a path that is not UTF-8 comes back as it was.
-        raw = {"v": 1, "paths": [[entry.path, entry.why] for entry in found]}
-        publish(path, json.dumps(raw).encode() + b"\n")
-    return [Leftover(path, why) for path, why in raw["paths"]]
+    known = _entries((read_json(path) or {}).get("paths"))
+    if known is not None or place is None:
+        return known, 0
+    try:
+        found = scratch.leftovers(place)
+    except GitError as error:
+        count = count_files(place.path)
+        files = "1 file lies" if count == 1 else f"{count}{' or more' if count >= 1000 else ''} files lie"
+        notes.append(f"What changed could not be listed: {error}; {files} in {place.path}.")
+        return None, count
+    _keep(path, {"v": 1, "paths": [[entry.path, entry.why] for entry in found]}, publish, notes)
+    return found, 0
 
 
 def _bench(
@@ -203,27 +273,32 @@ def _outcome(
     notes: list[str],
 ) -> Outcome | None:
     path = order.session / "outcome.json"
-    raw: dict[str, Any] | None = read_json(path)
-    if raw is None:
-        if place is None or leftovers is None:
-            return None
-        message = f"{order.claim.item}: left uncommitted by attempt {order.claim.attempt}"
-        try:
-            outcome = scratch.commit(place, leftovers, message)
-        except GitError as error:
-            notes.append(f"What was left could not be committed: {error}. The files are in {place.path}.")
-            return None
-        raw = {
-            "v": 1,
-            "commit": outcome.commit,
-            "files": list(outcome.files),
-            "diffstat": outcome.diffstat,
-            "left_out": [[entry.path, entry.why] for entry in outcome.left_out],
-        }
-        publish(path, json.dumps(raw).encode() + b"\n")
-    return Outcome(
-        raw["commit"],
-        tuple(raw["files"]),
-        raw["diffstat"],
-        tuple(Leftover(path, why) for path, why in raw["left_out"]),
-    )
+    known = _decoded(read_json(path) or {})
+    if known is not None or place is None or leftovers is None:
+        return known
+    message = f"{order.claim.item}: left uncommitted by attempt {order.claim.attempt}"
+    try:
+        outcome = scratch.commit(place, leftovers, message)
+    except GitError as error:
+        notes.append(f"What was left could not be committed: {error}. The files are in {place.path}.")
+        return None
+    raw = {
+        "v": 1,
+        "commit": outcome.commit,
+        "files": list(outcome.files),
+        "diffstat": outcome.diffstat,
+        "left_out": [[entry.path, entry.why] for entry in outcome.left_out],
+    }
+    _keep(path, raw, publish, notes)
+    return outcome
+
+
+def _decoded(raw: Mapping[str, Any]) -> Outcome | None:
+    """None: it is not there, or is nothing that the daemon wrote."""
+    left_out = _entries(raw.get("left_out"))
+    match raw:
+        case {"commit": str(commit), "files": [*files], "diffstat": str(diffstat)} if (
+            left_out is not None and all(isinstance(name, str) for name in files)
+        ):
+            return Outcome(commit, tuple(files), diffstat, tuple(left_out))
+    return None

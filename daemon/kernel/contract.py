@@ -3,7 +3,8 @@
 A check gets the work directory, a clean environment, no standard input, and
 a time limit; afterwards its whole process tree is ended. What cannot be
 judged is not met. A receipt that is there is not made again, so a crash in
-the middle runs the rest only.
+the middle runs the rest only; a check during which the daemon ended twice is
+not run a third time, for it may be what ends it.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wcmatch import glob as wcglob
 
 from daemon.kernel.clock import stamp
+from daemon.kernel.faults import passes
 from daemon.spool.sessions import encode, read_json
 from daemon.tracks.track import Changed, Check, Clean, Contains, Exists, Prose, Run
 
@@ -30,6 +32,13 @@ from daemon.tracks.track import Changed, Check, Clean, Contains, Exists, Prose, 
 TAIL = 8 << 10
 #: Seconds in which the end of its output must come once its tree has been ended.
 GRACE = 2.0
+#: Seconds in which the shim must have ended the tree: its own two graces, and some for a busy machine.
+SWEEP = 7.0
+#: How often a check is begun, when the daemon ended each time while it ran.
+TRIES = 2
+
+#: What stands between the daemon and a check.
+_SHIM = (sys.executable, "-I", "-S", str(Path(__file__).with_name("check_shim.py")))
 
 GLOB_FLAGS = wcglob.GLOBSTAR | wcglob.DOTGLOB | wcglob.BRACE
 
@@ -73,20 +82,26 @@ class Receipt:
 
 
 def load_receipt(path: Path, number: int) -> Receipt | None:
+    """None: it is not there, or is nothing that the daemon wrote."""
     raw = read_json(path)
-    if raw is None:
+    if raw is None or not isinstance(raw.get("passed"), bool):
         return None
+    seconds = raw.get("seconds")
     return Receipt(
         number=number,
         text=str(raw.get("check", "")),
-        passed=raw.get("passed"),
-        exit=raw.get("exit"),
-        signal=raw.get("signal"),
-        timed_out=bool(raw.get("timed_out")),
-        seconds=float(raw.get("seconds", 0.0)),
+        passed=raw["passed"],
+        exit=_whole(raw.get("exit")),
+        signal=_whole(raw.get("signal")),
+        timed_out=raw.get("timed_out") is True,
+        seconds=float(seconds) if isinstance(seconds, int | float) and 0 <= seconds < 1e9 else 0.0,
         tail=str(raw.get("tail", "")),
         detail=str(raw.get("detail", "")),
     )
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +141,21 @@ def verify(checks: Sequence[Check], bench: Bench) -> list[Receipt]:
         if receipt is None:
             receipt = _judge(number, check, bench)
             if receipt.passed is not None:
-                bench.publish(path, receipt.encode(bench.commit))
+                receipt = _kept(path, receipt, bench)
         receipts[number] = receipt
     return [receipts[number] for number in sorted(receipts)]
+
+
+def _kept(path: Path, receipt: Receipt, bench: Bench) -> Receipt:
+    try:
+        bench.publish(path, receipt.encode(bench.commit))
+    except OSError as error:
+        if passes(error):
+            raise
+        # Something else has its name: the verdict stands, only a crash from here on would judge it again.
+        told = f"its receipt could not be kept: {error.strerror}"
+        return replace(receipt, detail=f"{receipt.detail}; {told}" if receipt.detail else told)
+    return receipt
 
 
 def _judge(number: int, check: Check, bench: Bench) -> Receipt:
@@ -185,63 +212,117 @@ def _found(number: int, check: Check, look: Callable[[], Iterable[object]], othe
 def _process(number: int, text: str, argv: Sequence[str], bench: Bench) -> Receipt:
     if bench.cancelled.is_set():
         raise Cancelled
+    begun = bench.session / "receipts" / f"{number:02}.started"
+    tries = _whole((read_json(begun) or {}).get("tries")) or 0
+    if tries >= TRIES:
+        return Receipt(number, text, False, detail="not run again: the daemon ended twice while it ran")
+    try:
+        bench.publish(begun, encode({"tries": tries + 1, "at": stamp(time.time())}))
+    except OSError as error:
+        if passes(error):
+            raise
+        told = f"not run: that it was begun could not be kept: {error.strerror}"
+        return Receipt(number, text, False, detail=told)
+    try:
+        return _run(number, text, argv, bench)
+    finally:
+        # Also when it was cancelled: only an end of the daemon that nobody wanted leaves it.
+        with contextlib.suppress(OSError):
+            os.unlink(begun)
+
+
+def _run(number: int, text: str, argv: Sequence[str], bench: Bench) -> Receipt:
     started = time.monotonic()
+    report, its_end = os.pipe()
     try:
         child = subprocess.Popen(
-            argv,
+            [*_SHIM, str(its_end), *argv],
             cwd=bench.workdir,
             env={**bench.env, "MEGAHARNESS_SESSION": bench.session_id},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=(its_end,),
         )
     except (OSError, ValueError) as error:  # ValueError: a NUL, which no command line can hold
+        os.close(report)
+        if isinstance(error, OSError) and passes(error):
+            raise
         return Receipt(number, text, False, detail=f"it could not be started: {error}")
+    finally:
+        os.close(its_end)
     tail = bytearray()
     reader = threading.Thread(target=_drain, args=(child, tail), daemon=True)
     reader.start()
-    ended = _wait(child, started + bench.timeout, bench.cancelled)
-    seconds = time.monotonic() - started
-    # First by the marker, while descent from the child can still be seen; then what dropped the marker.
-    bench.reap(bench.session_id)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)  # not waited for yet, so the number is still its own
-    code = child.wait()
+    try:
+        words = _wait(child, report, started + bench.timeout, bench.cancelled)
+        seconds = time.monotonic() - started
+        code = _end(child, bench)
+    finally:
+        os.close(report)
     reader.join(GRACE)
-    if not ended and bench.cancelled.is_set():
+    if words is None and bench.cancelled.is_set():
         raise Cancelled
-    if not ended:
+    kind, _, rest = (words or "").partition(" ")
+    exit_code, number_of_signal = None, None
+    if words is None:
         detail = f"took longer than {bench.timeout / 60:g} minutes and was ended"
+    elif kind == "exit":
+        exit_code = int(rest)
+        detail = f"exit {exit_code}" if exit_code else ""
+    elif kind == "signal":
+        number_of_signal = int(rest)
+        detail = f"was ended by signal {rest} ({_signal_name(number_of_signal)})"
+    elif kind == "failed":
+        detail = f"it could not be started: {rest}"
     elif code < 0:
-        detail = f"was ended by signal {-code} ({_signal_name(-code)})"
+        number_of_signal = -code
+        detail = f"the check killed its own supervisor (signal {-code}, {_signal_name(-code)})"
     else:
-        detail = f"exit {code}" if code else ""
+        detail = f"its supervisor failed: exit {code}"
     return Receipt(
         number,
         text,
-        passed=code == 0 and ended,
-        exit=code if code >= 0 else None,
-        signal=-code if code < 0 else None,
-        timed_out=not ended,
+        passed=exit_code == 0,
+        exit=exit_code,
+        signal=number_of_signal,
+        timed_out=words is None,
         seconds=seconds,
         tail=bytes(tail).decode("utf-8", "replace"),
         detail=detail,
     )
 
 
-def _wait(child: subprocess.Popen[bytes], deadline: float, cancelled: threading.Event) -> bool:
-    """Whether it ended by itself. It stays a zombie, so that its number cannot become another's."""
+def _wait(
+    child: subprocess.Popen[bytes], report: int, deadline: float, cancelled: threading.Event
+) -> str | None:
+    """What the shim said; empty when it ended without a word, None when time was up or it was cancelled."""
+    end = select.poll()
+    end.register(report, select.POLLIN)  # also readable when the shim, its only writer, is gone
+    while not end.poll(max(0.0, min(deadline - time.monotonic(), 0.2)) * 1000):
+        if cancelled.is_set() or time.monotonic() >= deadline:
+            return None
+    return os.read(report, 4096).decode("utf-8", "replace").strip()
+
+
+def _end(child: subprocess.Popen[bytes], bench: Bench) -> int:
+    """End the tree: by the shim, whom no orphan escapes; then, should it be dead or stuck, by the marker."""
     pidfd = os.pidfd_open(child.pid)
     try:
+        with contextlib.suppress(ProcessLookupError):
+            child.send_signal(signal.SIGTERM)
+            child.send_signal(signal.SIGCONT)  # the check may have stopped it
         end = select.poll()
         end.register(pidfd, select.POLLIN)
-        while not end.poll(max(0.0, min(deadline - time.monotonic(), 0.2)) * 1000):
-            if cancelled.is_set() or time.monotonic() >= deadline:
-                return False
+        end.poll(SWEEP * 1000)
     finally:
         os.close(pidfd)
-    return True
+    # It may be a zombie by now, but is not waited for yet, so the number is still its own.
+    bench.reap(bench.session_id)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    return child.wait()
 
 
 def _signal_name(number: int) -> str:

@@ -9,8 +9,10 @@ Settle:  result.md -> settle.json (intent) -> append the result
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from adapters import session as live
 from adapters.errors import AdapterError, BriefUnusable, HarnessMissing, TerminalError
@@ -35,6 +37,8 @@ from daemon.tracks.machine import Pause
 
 #: Seconds to wait before a failed action is tried again: doubled each time, up to the last.
 BACKOFF = (1.0, 60.0)
+#: After so many failures in a row a person is told; after so many, half a minute, the session ends as lost.
+STUCK, GIVE_UP = 3, 6
 #: Seconds in which a runner is expected at the start gate before its window is opened again.
 START_WAIT = 10.0
 
@@ -44,6 +48,8 @@ class DiskFault(Exception):
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"{error.strerror or error}: {error.filename or 'a file of the workspace'}")
+        #: The folder in which it refused.
+        self.place = Path(str(error.filename)).parent if error.filename else None
 
 
 class Enactor:
@@ -70,14 +76,8 @@ class Enactor:
             self._do(action, now)
         except NotNow as error:
             self._pause(name, subject, now, str(error), quick=True)
-        except OSError as error:
-            self._pause(name, subject, now, f"{error.strerror or error} ({error.filename})")
-            self._parts.log.warning("failed", action=name, subject=subject, error=str(error))
-            if error.errno in DISK_ERRORS:
-                raise DiskFault(error) from error
-        except Exception as error:
-            self._pause(name, subject, now, f"{type(error).__name__}: {error}")
-            self._parts.log.error("failed", action=name, subject=subject, exc_info=True)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the loop goes on
+            self._failed(name, subject, error, now)
         else:
             # Of what the pool does, only its result says whether it worked.
             if not isinstance(action, actions.Start | actions.Reap | actions.Conclude):
@@ -100,19 +100,54 @@ class Enactor:
                 self._conclude(session, now)
             case actions.Settle():
                 self._settler.settle(action, now)
-            case actions.SetAside(name, session):
-                self.late.set_aside(name, session)
+            case actions.SetAside(name, state, session):
+                self.late.set_aside(name, state, session)
             case actions.RollForward(session):
                 self._parts.memory.unsure.add(session)
                 self._settler.roll_forward(session, now)
             case actions.Wait():
                 return
 
-    def _pause(self, action: str, subject: str, now: Now, why: str, *, quick: bool = False) -> None:
+    def _pause(self, action: str, subject: str, now: Now, why: str, *, quick: bool = False) -> int:
+        """Try it again later; returns how often it has failed in a row."""
         memory = self._parts.memory
         count = memory.failures[subject] = memory.failures.get(subject, 0) + 1
-        seconds = 0.5 if quick else min(BACKOFF[0] * 2.0 ** (count - 1), BACKOFF[1])
-        memory.pauses[subject] = Pause(now.mono + seconds, why, action)
+        wait = 0.5 if quick else min(BACKOFF[0] * 2.0 ** (count - 1), BACKOFF[1])
+        memory.pauses[subject] = Pause(now.mono + wait, why, action, stuck=count >= STUCK)
+        return count
+
+    def _failed(self, action: str, subject: str, error: BaseException, now: Now) -> None:
+        """Something went wrong that may pass. What does not pass must not hold a slot for ever. Raises DiskFault."""
+        memory = self._parts.memory
+        where = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
+        words = (
+            error.strerror or str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        )
+        count = self._pause(action, subject, now, f"{words}{where}")
+        disk = isinstance(error, OSError) and error.errno in DISK_ERRORS
+        if disk:
+            self._parts.log.warning("failed", action=action, subject=subject, error=str(error))
+        else:
+            self._parts.log.error("failed", action=action, subject=subject, exc_info=error)
+        # A disk that refuses will take writes again, and refuses everybody: no reason to give this one up.
+        if count >= GIVE_UP and not disk and action in ("Start", "Conclude", "Settle"):
+            self._give_up(subject, f"{words}{where}")
+        if isinstance(error, OSError) and disk:
+            # Not the track's fault: a start is tried for as long as it takes.
+            memory.start_tries.pop(subject, None)
+            raise DiskFault(error) from error
+
+    def _give_up(self, session: str, why: str) -> None:
+        """What it takes to judge this session cannot be read or written: it ends as lost, and frees its slot."""
+        path = self._parts.sessions.path(session)
+        with contextlib.suppress(OSError):
+            self._parts.files.make_dirs(path)
+            live.cancel(path, why)
+        self._submit("reap", session, lambda: self._parts.reap(session))
+        self._parts.memory.starting.discard(session)
+        self._parts.memory.concluded[session] = concluding.given_up(why)
+        self._worked(session)
+        self._parts.log.error("given up", session=session, why=why)
 
     def _worked(self, subject: str) -> None:
         self._parts.memory.failures.pop(subject, None)
@@ -178,7 +213,7 @@ class Enactor:
         elif kind == "reap":
             memory.reaping.discard(session)
             if isinstance(result, BaseException):
-                self._pool_failed("Reap", session, result, now)
+                self._failed("Reap", session, result, now)
             else:
                 memory.reaped.add(session)
                 self._worked(session)
@@ -191,10 +226,10 @@ class Enactor:
                 self._worked(session)
             else:
                 assert isinstance(result, BaseException)
-                self._pool_failed("Conclude", session, result, now)
+                self._failed("Conclude", session, result, now)
         elif kind == "force" and isinstance(result, BaseException):
             memory.forced.discard(session)
-            self._pool_failed("Stop", session, result, now)
+            self._failed("Stop", session, result, now)
         elif isinstance(result, BaseException):
             self._parts.log.warning("failed", action=kind, error=str(result))
 
@@ -215,17 +250,9 @@ class Enactor:
             case GitError():
                 memory.start_failed[session] = f"setup/git: {error}{f' ({error.hint})' if error.hint else ''}"
             case _:
-                self._pool_failed("Start", session, error, now)
+                self._failed("Start", session, error, now)
                 return
         self._parts.log.warning("not started", session=session, why=f"{error}{hint}")
-
-    def _pool_failed(self, action: str, session: str, error: BaseException, now: Now) -> None:
-        self._pause(action, session, now, f"{type(error).__name__}: {error}")
-        self._parts.log.error("failed", action=action, session=session, exc_info=error)
-        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-            # Not the track's fault: a start is tried for as long as it takes.
-            self._parts.memory.start_tries.pop(session, None)
-            raise DiskFault(error) from error
 
     # -- stop -------------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ class Evals:
         self._files.append(path, encode_row(row))
 
 
-def row(known: Claim, track: Track, concluded: Concluded, action: Settle, now: Now) -> dict[str, Any]:
+def row(known: Claim, track: Track | None, concluded: Concluded, action: Settle, now: Now) -> dict[str, Any]:
     """One session's row; token and money names after the OpenTelemetry GenAI conventions."""
     ended = concluded.ended
     usage = concluded.collected.usage
@@ -56,8 +56,8 @@ def row(known: Claim, track: Track, concluded: Concluded, action: Settle, now: N
         "type": "session",
         "session_id": known.session,
         "track_id": known.item,
-        "project_id": track.project_id,
-        "kind": track.kind,
+        "project_id": track.project_id if track else None,
+        "kind": track.kind if track else None,
         "attempt": known.attempt,
         "harness_id": known.extra.get("harness"),
         "harness_version": concluded.collected.harness_version,

@@ -17,6 +17,7 @@ been listed.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -24,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from daemon.errors import MegaharnessError
+from daemon.kernel.faults import passes
 
 #: Keys (lower case, sub-section as ``*``) whose value is a program, and what they are set to instead.
 _HARMLESS: dict[str, str] = {
@@ -98,12 +100,20 @@ def _run(
             check=False,
         )
     except (FileNotFoundError, NotADirectoryError) as error:
-        if not cwd.is_dir():
+        if not os.path.isdir(cwd):
             raise GitError(f"{cwd} is not there any more") from error
         raise GitError("git is not installed", "install it: apt-get install git") from error
     except PermissionError as error:
         # Not the disk's fault: an agent can take its own directory's permissions away.
         raise GitError(f"{cwd} cannot be entered: permission denied", f"chmod u+rwx {cwd}") from error
+    except OSError as error:
+        if passes(error):
+            raise
+        if error.errno == errno.E2BIG:
+            count = int(env["GIT_CONFIG_COUNT"]) - len(_HARMLESS)
+            config = cwd / ".git" / "config"
+            raise GitError(f"its configuration ({config}) names {count} programs, too many") from error
+        raise GitError(f"git could not be started in {cwd}: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
         raise GitError(f"git {_verb(args)} took longer than {timeout:.0f} s in {cwd}") from error
     if done.returncode != 0:

@@ -11,7 +11,7 @@ from daemon.kernel.parts import Parts
 from daemon.kernel.settling import Settler
 from daemon.spool.exchange import content_hash
 from daemon.spool.sessions import STAYS, Claim
-from daemon.spool.states import ACTIVE, DONE, FAILED
+from daemon.spool.states import ACTIVE, DONE, FAILED, State
 from daemon.tracks import thread
 
 
@@ -29,9 +29,9 @@ class LateSaves:
         self._observer = observer
         self._settler = settler
 
-    def set_aside(self, name: str, session: str) -> None:
-        """An editor saved the file of a settled track back into active/: text to merge, nothing to run."""
-        path = self._parts.store.path(ACTIVE, name)
+    def set_aside(self, name: str, state: State, session: str) -> None:
+        """An editor saved a track's file to where it was before: text to merge, nothing to run."""
+        path = self._parts.store.path(state, name)
         self._parts.exchange.set_aside(path, session)
         self._parts.store.look([path])
         self._parts.log.info("saved after its end", name=name, session=session)

@@ -18,6 +18,8 @@ class Peek:
     signature: tuple[int, int, int]
     loaded: Loaded | None = None
     block_id: str | None = None
+    #: The session that the file's block names. A hint where its file is, never more.
+    block_session: str = ""
     problems: tuple[Problem, ...] = ()
     empty: bool = False
     after: tuple[Time | TrackId, ...] = ()

@@ -10,7 +10,7 @@ from pathlib import Path
 from adapters import session as live
 from adapters.ports import Cancelled, Ended, Lost, NotStarted, Running
 from daemon.errors import DocumentError, NotNow, Problem
-from daemon.kernel.clock import Now
+from daemon.kernel.clock import Now, seconds
 from daemon.kernel.memory import Peek
 from daemon.kernel.parts import Parts
 from daemon.kernel.route import NoRoute, Route
@@ -43,16 +43,22 @@ FAULT_SHOWN = 10.0
 EMPTY_SHOWN = 60.0
 #: Seconds after which a missing harness is looked for again.
 LOOK_AGAIN = 30.0
+#: How many predecessors are followed to find one that waits for the track itself.
+CHAIN = 200
+#: Seconds after its end in which the same text under the same name in queued/ is an edit, not a new track.
+JUST_SETTLED = 60.0
 
 
 @dataclass(slots=True)
 class _Queue:
     """What holds for all the files that wait.
 
-    ids: who owns which id, for `after`. riddles: track -> its open session whose claim cannot be read.
+    ids: who owns which id, for `after`. astray: open sessions whose file is not in active/.
+    riddles: track -> its open session whose claim cannot be read.
     """
 
     ids: dict[str, str] = field(default_factory=dict)
+    astray: set[str] = field(default_factory=set)
     riddles: dict[str, str] = field(default_factory=dict)
 
 
@@ -85,7 +91,10 @@ class Observer:
                 found.append(observed)
             known = self._parts.sessions.claim(ref.id)
             if known is not None:
-                held.add(known.name)
+                name = self._name_now(ref, known.name, held)
+                held.add(name)
+                if name not in self._parts.store.entries(ACTIVE):
+                    queue.astray.add(ref.id)
             else:
                 queue.riddles[ref.item] = ref.id
         waiting = self._waiting(held)
@@ -102,6 +111,23 @@ class Observer:
                 found.append(observed)
         return World(tuple(found), claiming=claim, closed=closed)
 
+    def _name_now(self, ref: Ref, name: str, held: set[str]) -> str:
+        """The name of an open session's file: a person may have renamed it within active/."""
+        entries = self._parts.store.entries(ACTIVE)
+        if name in entries:
+            return name
+        for entry in entries.values():
+            if entry.name in held or entry.kind != "file":
+                continue
+            try:
+                peek = self.peek(entry)
+            except (NotNow, OSError):
+                continue
+            if peek.block_session == ref.id:
+                self._parts.sessions.rename(ref.id, entry.name)
+                return entry.name
+        return name
+
     # -- one faulty track never stops the loop --------------------------------------------------
 
     def _guarded(
@@ -117,7 +143,7 @@ class Observer:
             return look()
         except OSError as error:
             # The disk's trouble, not a fault of ours: looked at again.
-            return Parked(subject, f"OSError: {error}", slot)
+            return Parked(subject, f"{error.strerror or error}: {error.filename}", slot, ours=False)
         except Exception:  # noqa: BLE001  # a fault of ours must stop this track only
             fault = Parked(subject, traceback.format_exc(), slot)
             parked[subject] = (fault, signature)
@@ -134,11 +160,13 @@ class Observer:
             if isinstance(request, requests.Request) and request.verb == "interrupt"
         }
 
-    def _session(self, ref: Ref, stops: dict[str, str]) -> Session | None:
+    def _session(self, ref: Ref, stops: dict[str, str]) -> Session | Parked | None:
         sessions, memory = self._parts.sessions, self._parts.memory
         known = sessions.claim(ref.id)
         if known is None:
-            raise ValueError(f"sessions/{ref.id}/claim.json cannot be read")
+            # Nothing is started beside it and nothing is ended; it holds a slot only while it lives.
+            alive = isinstance(live.status(sessions.path(ref.id)), Running)
+            return Parked(ref.id, f"sessions/{ref.id}/claim.json cannot be read", alive, ours=False)
         attempt = Attempt(
             known.item,
             known.session,
@@ -237,6 +265,7 @@ class Observer:
             entry.signature,
             loaded=loaded,
             block_id=claimed if is_id(claimed) else None,
+            block_session=loaded.track.block.get("session", ""),
             problems=tuple(not_built(loaded)),
             after=after,
         )
@@ -275,7 +304,7 @@ class Observer:
             )
         except OSError as error:
             return replace(candidate, holds=(Hold(f"it cannot be read: {error.strerror}", now.mono + 1.0),))
-        if entry.state == ACTIVE and (late := self._late_save_of(entry, peek)) is not None:
+        if (late := self._late_save_of(entry, peek, now)) is not None:
             return replace(candidate, holds=tuple(holds), late=late)
         if peek.problems or peek.empty:
             return replace(candidate, fault=self._fault(entry, peek, now), holds=tuple(holds))
@@ -284,16 +313,11 @@ class Observer:
             holds.append(
                 Hold(f"sessions/{riddle} may be working on it: its claim.json cannot be read", needs_you=True)
             )
-        if entry.name in held and entry.state == QUEUED:
-            if self._is_edit_of_running(entry, peek.loaded):
-                holds.append(
-                    Hold(
-                        "looks like an edit of the running track of the same name; waits until that has ended"
-                    )
-                )
-            elif entry.name not in store.entries(ACTIVE):
-                # Taken now it would get the very name under which the running one expects its own file.
-                holds.append(Hold("waits until the running track of the same name has ended"))
+        if peek.block_session in queue.astray:
+            holds.append(Hold("it is still being worked on: it was moved here from active/"))
+        elif entry.name in held and entry.state == QUEUED and entry.name not in store.entries(ACTIVE):
+            # Taken now it would get the very name under which the running one expects its own file.
+            holds.append(Hold("waits until the running track of the same name has ended"))
         holds += self._after(peek.after, entry, now, queue)
         if not holds:
             route = self._parts.router.route(peek.loaded.track, now.mono)
@@ -309,14 +333,6 @@ class Observer:
         )
         return Fault(text, now.mono + max(0.0, shown - still_for))
 
-    def _is_edit_of_running(self, entry: Entry, loaded: Loaded) -> bool:
-        """An editor re-creates the file that the claim moved away: same name, and its text begins as claimed."""
-        for ref in self._parts.sessions.open():
-            known = self._parts.sessions.claim(ref.id)
-            if known is not None and known.name == entry.name:
-                return self._begins_like(loaded, ref.id)
-        return False
-
     def _unreadable_claim(self, entry: Entry, queue: _Queue) -> str | None:
         """An open session of this track that nothing explains: nothing is started beside it."""
         for item in self._ids_of(entry):
@@ -325,18 +341,33 @@ class Observer:
                 return newest.id
         return None
 
-    def _late_save_of(self, entry: Entry, peek: Peek) -> str | None:
-        """The settled session whose file this is once more: an editor's late save, unless that file was moved here."""
-        if peek.loaded is None:
+    def _late_save_of(self, entry: Entry, peek: Peek, now: Now) -> str | None:
+        """The session whose file this is once more: an editor's late save, unless that file was moved here.
+
+        In queued/ only what has no block of ours can be one (a requeued file
+        has), and only while the track runs or shortly after: later it is the
+        same task dropped again.
+        """
+        if peek.loaded is None or (entry.state == QUEUED and peek.block_id is not None):
             return None
         for item in self._ids_of(entry):
             newest = self._parts.sessions.newest(item)
-            if newest is None or self.place_of(newest.id) is None:
+            known = self._parts.sessions.claim(newest.id) if newest is not None else None
+            if newest is None or known is None or known.name != entry.name:
                 continue
-            known = self._parts.sessions.claim(newest.id)
-            if known is not None and known.name == entry.name and self._begins_like(peek.loaded, newest.id):
+            if not self._has_place(newest.id, known.name, entry.state, now):
+                continue
+            if self._begins_like(peek.loaded, newest.id):
                 return newest.id
         return None
+
+    def _has_place(self, session: str, name: str, state: State, now: Now) -> bool:
+        """Whether this session's own file is somewhere else, where such a text can be merged."""
+        settlement = self._parts.sessions.settlement(session)
+        if settlement is None:
+            return state == QUEUED and name in self._parts.store.entries(ACTIVE)
+        recent = now.wall - seconds(settlement.at) < JUST_SETTLED
+        return self.place_of(session) is not None and (state == ACTIVE or recent)
 
     def _begins_like(self, loaded: Loaded, session: str) -> bool:
         try:
@@ -376,8 +407,30 @@ class Observer:
                     )
                 case "itself":
                     yield Hold("waits for itself", unblock="take it out of `after`", needs_you=True)
+                case "queued" if self._leads_back(wanted, own, queue):
+                    yield Hold(
+                        f"waits for {wanted}, which waits for this one",
+                        unblock="take one of the two out of `after`",
+                        needs_you=True,
+                    )
                 case other:
                     yield Hold(f"waits for {wanted}, which is {other}")
+
+    def _leads_back(self, start: str, own: set[str], queue: _Queue) -> bool:
+        """Whether what `start` waits for, directly or not, is this track itself."""
+        seen, left = {start}, [start]
+        while left and len(seen) < CHAIN:
+            name = queue.ids.get(left.pop())
+            peek = self._parts.memory.peeks.get((QUEUED, name)) if name is not None else None
+            for moment in peek.after if peek is not None else ():
+                if isinstance(moment, Time):
+                    continue
+                if moment.id in own:
+                    return True
+                if moment.id not in seen:
+                    seen.add(moment.id)
+                    left.append(moment.id)
+        return False
 
     def state_of(self, track_id: str, queued: dict[str, str]) -> str:
         """``done``, ``failed``, ``queued``, ``active`` or ``unknown``."""

@@ -60,8 +60,14 @@ class Place:
         )
 
 
-def decode(raw: dict[str, object]) -> Place:
-    return Place(Path(str(raw["path"])), str(raw["branch"]), str(raw["base"]))
+def decode(raw: dict[str, object]) -> Place | None:
+    """None: it is nothing that the daemon wrote."""
+    match raw:
+        case {"path": str(path), "branch": str(branch), "base": str(base)} if (
+            os.path.isabs(path) and "\0" not in path + branch + base
+        ):
+            return Place(Path(path), branch, base)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,27 @@ class Outcome:
 def looks_secret(path: str) -> bool:
     name = path.rsplit("/", 1)[-1].lower()
     return name in _SECRET_NAMES or name.startswith(".env.") or name.endswith(_SECRET_ENDINGS)
+
+
+def _is_real_directory(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def count_files(path: Path, limit: int = 1000) -> int:
+    """How many files lie in a work directory, git's own left out; it stops at `limit`. Asks nobody but the disk."""
+    count = 0
+    for folder, folders, names in os.walk(path, followlinks=False):
+        if folder == str(path):
+            folders[:] = [name for name in folders if name != ".git"]
+            names = [name for name in names if name != ".git"]
+        # A link to a directory is no directory to go into: it is something that was made.
+        count += len(names) + sum(os.path.islink(os.path.join(folder, name)) for name in folders)
+        if count >= limit:
+            return limit
+    return count
 
 
 def _sync(directory: Path) -> None:
@@ -211,7 +238,12 @@ class Scratch:
     def _clear_locks(self, path: Path) -> None:
         """An agent that was ended in the middle of a commit leaves them; its whole tree has been reaped by now."""
         git = path / ".git"
-        for lock in (git / "index.lock", git / "HEAD.lock", *(git / "refs").rglob("*.lock")):
+        locks = [git / "index.lock", git / "HEAD.lock"]
+        # Never through a link: what it leads to is not the repository's.
+        if not os.path.islink(git / "refs"):
+            for folder, _, names in os.walk(git / "refs", followlinks=False):
+                locks += [Path(folder, name) for name in names if name.endswith(".lock")]
+        for lock in locks if _is_real_directory(git) else ():
             with contextlib.suppress(OSError):
                 os.unlink(lock)
 

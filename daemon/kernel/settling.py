@@ -6,20 +6,22 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from dataclasses import replace
 from pathlib import Path
 
-from daemon.errors import DocumentError
+from daemon.errors import DocumentError, NotNow
 from daemon.kernel import evals, report
 from daemon.kernel.claimed import asked, claim_of, facts, loaded
 from daemon.kernel.clock import Now, stamp
 from daemon.kernel.history import History
 from daemon.kernel.parts import Parts
 from daemon.spool.sessions import STAYS, Claim, Settlement, make
-from daemon.spool.states import ACTIVE, DONE, FAILED, State
+from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, SETTLED, State
 from daemon.spool.store import same_name
 from daemon.tracks import actions, thread
 from daemon.tracks.machine import summary
+from daemon.tracks.track import Track
 
 
 class Settler:
@@ -33,6 +35,7 @@ class Settler:
         concluded = parts.memory.concluded[action.session]
         path = parts.sessions.path(action.session)
         result = report.result(known, concluded, action)
+        parts.files.make_dirs(path)  # somebody may have removed the whole session
         parts.files.publish(path / "result.md", thread.render_result(result).encode("utf-8", "replace"))
         settlement = Settlement(
             session=action.session,
@@ -42,7 +45,7 @@ class Settler:
             at=stamp(now.wall),
             why=action.why,
             extra={
-                "row": evals.row(known, loaded(parts, known).track, concluded, action, now),
+                "row": evals.row(known, self._track(known), concluded, action, now),
                 "checks": summary(concluded.conclusion.checks, concluded.conclusion.unchecked),
                 "place": str(concluded.place.path) if concluded.place else None,
                 "commit": concluded.outcome.commit if concluded.outcome else None,
@@ -71,10 +74,13 @@ class Settler:
             state: State = DONE if settlement.destination == DONE else FAILED
             target = None if sure else self._already_there(known, state)
             if target is None:
-                self._write_result(known, settlement, state)
+                home, target = self._bring(known)
+                state = home if home in SETTLED else state
+                self._write_result(known, settlement, parts.store.path(home, target), state)
                 if isinstance(row, dict):
                     parts.evals.write(row, sure=sure)
-                target = parts.store.move(known.name, ACTIVE, state)
+                if home == ACTIVE:
+                    target = parts.store.move(target, ACTIVE, state)
             elif isinstance(row, dict):
                 parts.evals.write(row, sure=False)
             self._history.settled(known, settlement, state, now, sure=sure)
@@ -100,15 +106,63 @@ class Settler:
                 return name
         return None
 
-    def _write_result(self, known: Claim, settlement: Settlement, state: State) -> None:
+    def _track(self, known: Claim) -> Track | None:
+        try:
+            return loaded(self._parts, known).track
+        except (OSError, ValueError, DocumentError):
+            return None  # its spec.md was damaged: what it asked for is not known any more
+
+    def _bring(self, known: Claim) -> tuple[State, str]:
+        """Where the file is to which the result is appended: one file, whatever was done to it meanwhile.
+
+        In active/ as a rule. One that a person moved to done/ or failed/ stays
+        there; one moved to queued/ is taken back; what is no readable file any
+        more goes to failed/ as it is, and the text as claimed takes its place.
+        """
+        store = self._parts.store
+        path = store.path(ACTIVE, known.name)
+        if self._is_ours(path):
+            return ACTIVE, known.name
+        if os.path.lexists(path):
+            aside = store.move(known.name, ACTIVE, FAILED)
+            self._parts.log.warning("not a readable file", track=known.item, moved_to=f"{FAILED}/{aside}")
+        for state in (QUEUED, DONE, FAILED):
+            if self._is_ours(store.path(state, known.name), known.session):
+                if state == QUEUED:
+                    return ACTIVE, store.move(known.name, QUEUED, ACTIVE, to=known.name)
+                return state, known.name
+        self._restore(known, path)
+        return ACTIVE, known.name
+
+    def _is_ours(self, path: Path, session: str = "") -> bool:
+        """A regular file that can be read (and whose block names this session). Raises OSError for the disk."""
+        try:
+            if not stat.S_ISREG(os.lstat(path).st_mode) or not os.access(
+                path, os.R_OK, follow_symlinks=False
+            ):
+                return False
+            data = self._parts.files.read(path)
+            return not session or thread.block_session(data) == session
+        except (NotNow, FileNotFoundError, DocumentError):
+            return False
+
+    def _write_result(self, known: Claim, settlement: Settlement, path: Path, state: State) -> None:
         """Append the result and bring the block up to date, in one exchange."""
-        parts = self._parts
-        text = (parts.sessions.path(known.session) / "result.md").read_bytes().decode("utf-8", "replace")
         block = facts(known, state, settlement)
-        path = parts.store.path(ACTIVE, known.name)
-        if not path.exists():
-            self._restore(known, path)
-        parts.exchange.rewrite(path, known.session, lambda data: self.patched(data, block, text))
+        text = self._result(known, settlement)
+        self._parts.exchange.rewrite(path, known.session, lambda data: self.patched(data, block, text))
+
+    def _result(self, known: Claim, settlement: Settlement) -> str:
+        """What ``result.md`` says; when that is gone, what the intent itself tells."""
+        path = self._parts.sessions.path(known.session) / "result.md"
+        try:
+            return self._parts.files.read(path).decode("utf-8", "replace")
+        except (NotNow, OSError):
+            headline = f"{settlement.destination}: {settlement.termination}"
+            notes = (settlement.why or "what it said is lost: its result.md is gone",)
+            return thread.render_result(
+                thread.Result(known.session, known.attempt, headline, answer=None, notes=notes)
+            )
 
     def patched(self, data: bytes, block: thread.Facts, result: str) -> bytes:
         """The file with the daemon's block, and the result if there is one."""
@@ -124,7 +178,10 @@ class Settler:
     def _restore(self, known: Claim, path: Path) -> None:
         """The file is gone from active/: put back what is known of it, so that the result has a place."""
         parts = self._parts
-        spec = parts.files.read(parts.sessions.path(known.session) / "spec.md")
+        try:
+            spec = parts.files.read(parts.sessions.path(known.session) / "spec.md")
+        except (NotNow, OSError):
+            spec = f"# {known.extra.get('title') or known.item}\n\nIts text is lost.\n".encode()
         temp = parts.store.root / ".tmp" / f"{known.session}.{secrets.token_hex(4)}.md"
         parts.files.create(temp, spec)
         parts.files.move(temp, path)

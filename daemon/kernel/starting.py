@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from adapters import session as live
 from adapters.ports import Harness, Order, Publish, Terminal
 from daemon.kernel.brief import compose
 from daemon.kernel.contract import Receipt, load_receipt
+from daemon.kernel.faults import passes
 from daemon.kernel.scratch import Place, Scratch, decode
 from daemon.spool.sessions import Claim, read_json
 from daemon.tracks.track import Loaded
@@ -73,7 +75,7 @@ def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) 
     brief = compose(
         order.loaded.document.body,
         order.loaded.track.done_when,
-        next((failed_receipts(session) for session in earlier if (session / "receipts").is_dir()), []),
+        next((failed_receipts(session) for session in earlier if os.path.isdir(session / "receipts")), []),
         typed(earlier[0]) if earlier else (),
         prose=order.harness.capabilities().prose,
     )
@@ -99,25 +101,32 @@ def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) 
 def _newest_place(earlier: Sequence[Path]) -> Place | None:
     """Where the track worked last, if that is still there."""
     place = next((place for session in earlier if (place := find_place(session))), None)
-    return place if place is not None and place.path.is_dir() else None
+    return place if place is not None and os.path.isdir(place.path) else None
 
 
 def find_place(session: Path) -> Place | None:
+    """None: it has none yet, or what stands there is no place."""
     raw = read_json(session / "place.json")
     return decode(raw) if raw is not None else None
 
 
 def typed(session: Path) -> list[str]:
     """What a person typed in the pane of a session, whether the harness got it or not, oldest first."""
-    messages = sorted([*live.delivered(session), *live.waiting(session)], key=lambda message: message.name)
+    try:
+        found = [*live.delivered(session), *live.waiting(session)]
+    except OSError as error:
+        if passes(error):
+            raise
+        return []  # something else stands where the inbox was
+    messages = sorted(found, key=lambda message: message.name)
     return [message.text for message in messages if message.text and message.by == "viewer"]
 
 
 def failed_receipts(session: Path) -> list[Receipt]:
     folder = session / "receipts"
     found = []
-    for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
-        receipt = load_receipt(path, int(path.stem))
+    for path in sorted(folder.glob("*.json")) if os.path.isdir(folder) else []:
+        receipt = load_receipt(path, int(path.stem)) if re.fullmatch("[0-9]{2,4}", path.stem) else None
         if receipt is not None and receipt.passed is False:
             found.append(receipt)
     return found

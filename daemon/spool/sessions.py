@@ -5,6 +5,7 @@ Invariants kept here:
 * ``claim.json`` is durable before anything is started for it;
 * a session with ``settle.json`` is over for ever, a session with ``settled`` needs no look again;
 * the current session of an item is its newest one without ``settle.json``;
+* a directory in which more than a claim's beginning lies is a session, also when its claim is gone;
 * session ids are never reused: item id, attempt, 12 random hex digits.
 
 The Markdown file is a person's to edit, so nothing here is ever read from it.
@@ -17,8 +18,9 @@ import json
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from daemon.spool.states import State
 
 #: As `Files.publish` names them.
 _TEMP = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
+_JSON_MAX = 16 << 20
 _SESSION_ID = re.compile(r"(?P<item>[a-z0-9-]{1,60})-(?P<attempt>[0-9]+)-(?P<hex>[0-9a-f]{12})")
 
 
@@ -113,7 +116,16 @@ def _encode_claim(claim: Claim) -> bytes:
 def read_json(path: Path) -> dict[str, Any] | None:
     """An object of a file that may be missing or torn (then None)."""
     try:
-        value = json.loads(path.read_bytes())
+        # Neither through a link nor waiting for the other end of a fifo: an agent may have put it there.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            facts = os.fstat(fd)
+            if not stat.S_ISREG(facts.st_mode) or facts.st_size > _JSON_MAX:
+                return None
+            with open(fd, "rb", closefd=False) as file:
+                value = json.loads(file.read(_JSON_MAX))
+        finally:
+            os.close(fd)
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -142,10 +154,11 @@ class Sessions:
             if ref is None or not entry.is_dir(follow_symlinks=False):
                 continue
             path = self.root / entry.name
-            if not (path / "claim.json").exists():
+            if not os.path.lexists(path / "claim.json") and self._never_claimed(path):
                 if clear:
                     self._clear_unclaimed(path)
                 continue
+            # Without its claim it may still be running: nothing is started for its item, and a person is told.
             self._all.setdefault(ref.item, []).append(ref)
             if not (path / "settled").exists():
                 self._open[ref.id] = ref
@@ -153,6 +166,13 @@ class Sessions:
                     self._clear_temps(path)
         for refs in self._all.values():
             refs.sort(key=lambda ref: ref.attempt)
+
+    def _never_claimed(self, path: Path) -> bool:
+        """Whether there is nothing in it but what comes before the claim."""
+        try:
+            return all(name == "spec.md" or _TEMP.fullmatch(name) for name in os.listdir(path))
+        except OSError:
+            return False  # nobody knows
 
     def _clear_unclaimed(self, path: Path) -> None:
         """What stopped between making the directory and the claim left it; the file itself lies in active/."""
@@ -205,9 +225,14 @@ class Sessions:
                     claimed_at=str(raw["claimed_at"]),
                     extra=dict(raw.get("extra", {})),
                 )
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, OverflowError):
                 return None
         return self._claims[session]
+
+    def rename(self, session: str, name: str) -> None:
+        """Its file has another name now. Only remembered: the file itself says so again after a restart."""
+        if (known := self.claim(session)) is not None:
+            self._claims[session] = replace(known, name=name)
 
     def settlement(self, session: str) -> Settlement | None:
         if session not in self._settlements:

@@ -76,9 +76,10 @@ class RollForward:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """A late save of a settled track's file into active/: it is merged as text and not run."""
+    """A late save of a track's file, into active/ or queued/: it is merged as text and not run."""
 
     name: str
+    state: State
     session: str
 
 

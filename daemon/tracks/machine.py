@@ -1,7 +1,7 @@
 """The machine: what was observed in, what is to be done out.
 
     queued file       -> Wait | Refuse | Claim            (a slot, quiet, predecessors, a harness)
-    saved too late    -> SetAside                         (of a settled track, into active/: merged, not run)
+    saved too late    -> SetAside                         (of a track that runs or was settled: merged, not run)
     claimed           -> Start                            (again after a crash: the start gate lets one through)
     running           -> Wait | Stop                      (by force when asking did not help)
     outcome unknown   -> Reap, then Conclude as ``lost``
@@ -73,7 +73,7 @@ class Candidate:
     """A file that no session works on: in queued/, or dropped into active/.
 
     holds: every reason not to take it, most telling first; empty: it may be taken.
-    late: the settled session whose file an editor has saved once more, into active/.
+    late: the session whose file an editor has saved once more, to a place it had left.
     """
 
     name: str
@@ -104,6 +104,8 @@ class Pause:
     until: float
     why: str
     action: str
+    #: It has failed several times in a row, so a person should know.
+    stuck: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +195,15 @@ class Settling:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """Deciding about it failed: a bug. It is left alone until its file changes or the daemon starts anew."""
+    """Nothing can be decided about it: left alone until its file changes or the daemon starts anew.
+
+    traceback: of a fault of ours; or, with `ours` False, a sentence about its files.
+    """
 
     subject: str
     traceback: str
     slot: bool = False
+    ours: bool = True
 
 
 Session = Unstarted | Live | Unknown | Over | Settling
@@ -229,14 +235,11 @@ def decide(world: World, limits: Limits, now: float) -> list[Action]:
         match observed:
             case Candidate():
                 candidates.append(observed)
-            case Parked(subject, traceback, slot):
+            case Parked(subject, traceback, slot, ours):
                 used += slot
                 last = traceback.strip().splitlines()[-1] if traceback.strip() else "unknown"
-                actions.append(
-                    Wait(
-                        subject, f"parked: a fault in megaHarness itself ({last})", None, "see `mh log`", True
-                    )
-                )
+                reason = f"a fault in megaHarness itself ({last})" if ours else last
+                actions.append(Wait(subject, f"parked: {reason}", None, "see `mh log`", True))
             case _:
                 used += 1
                 actions.append(_session(observed, limits, now))
@@ -257,7 +260,7 @@ def _admit(candidates: Iterable[Candidate], world: World, free: int, now: float)
             case Candidate(holds=(hold, *_)):
                 actions.append(Wait(candidate.name, hold.why, hold.until, hold.unblock, hold.needs_you))
             case Candidate(late=str(session)):
-                actions.append(SetAside(candidate.name, session))
+                actions.append(SetAside(candidate.name, candidate.state, session))
             case _ if not world.claiming:
                 actions.append(Wait(candidate.name, world.closed))
             case _ if free <= 0:
@@ -271,8 +274,8 @@ def _admit(candidates: Iterable[Candidate], world: World, free: int, now: float)
 def _session(observed: Session, limits: Limits, now: float) -> Action:
     action = _due(observed, limits, now)
     match observed.pause:
-        case Pause(until, why, failed) if now < until and type(action).__name__ == failed:
-            return Wait(observed.attempt.track, f"tried again soon: {why}", until)
+        case Pause(until, why, failed, stuck) if now < until and type(action).__name__ == failed:
+            return Wait(observed.attempt.track, f"tried again soon: {why}", until, needs_you=stuck)
     return action
 
 

@@ -42,7 +42,11 @@ class BadRequest:
 def load(folder: Path) -> list[Request | BadRequest]:
     """Every request, oldest name first. A file that is none is returned as such, for the log."""
     found: list[Request | BadRequest] = []
-    for name in sorted(os.listdir(folder)):
+    try:
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return found  # the daemon makes it anew
+    for name in names:
         if name.startswith(".") or not name.endswith(".json"):
             continue
         path = folder / name

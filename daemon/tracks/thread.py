@@ -206,6 +206,13 @@ def own_text(data: bytes) -> tuple[str, str]:
     return (repr(sorted(meta.items())), without_results(document.body).strip())
 
 
+def block_session(data: bytes) -> str | None:
+    """The session that the file's block names."""
+    block = frontmatter.read(data).meta.get(BLOCK)
+    value = block.get("session") if isinstance(block, dict) else None
+    return value if isinstance(value, str) else None
+
+
 def block_id(data: bytes) -> str | None:
     """The id that the file's block claims to have."""
     block = frontmatter.read(data).meta.get(BLOCK)

@@ -176,6 +176,36 @@ def test_a_second_run_of_an_ended_session_runs_nothing(lab: Lab) -> None:
     assert lab.exit_of(place) == before
 
 
+@pytest.mark.parametrize("trace", session.TRACES)
+def test_where_traces_of_a_run_are_nothing_runs_again(lab: Lab, trace: str) -> None:
+    place = lab.session(["sh", "-c", "touch ran"])
+    (place / trace).touch()
+    assert lab.start(place).wait(20) == 0
+    assert not (place / "started.json").exists()
+    assert not (lab.root / "work" / "ran").exists()
+
+
+def test_a_session_that_lost_its_started_json_does_not_run_again(lab: Lab) -> None:
+    place, before = lab.run(["sh", "-c", "echo ran >> ran"])
+    (place / "started.json").unlink()
+    assert isinstance(session.status(place), Ended)
+    (place / "exit.json").rename(lab.root / "exit.json")
+    assert isinstance(session.status(place), Lost)
+    for name in ("events.jsonl", "stderr.log", "heartbeat.json"):
+        (place / name).unlink()
+    assert isinstance(session.status(place), Lost)  # its environment was taken
+    assert lab.start(place).wait(20) == 0
+    assert (lab.root / "work" / "ran").read_text() == "ran\n"
+    assert before["code"] == 0
+
+
+def test_without_a_launch_the_end_says_so(lab: Lab) -> None:
+    place = lab.session(["true"])
+    (place / "launch.json").unlink()
+    lab.start(place).wait(20)
+    assert lab.exit_of(place)["reason"] == "failed"
+
+
 def test_cancelled_before_the_start_runs_nothing(lab: Lab) -> None:
     place = lab.session(["sh", "-c", "touch ran"])
     session.interrupt(place, "not wanted any more")
@@ -261,13 +291,10 @@ def test_a_missing_work_directory_is_a_sentence(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("broken", ["launch.json", "env.json"])
-@pytest.mark.parametrize("content", [None, b"", b"[]", b'{"v": 1'])
-def test_a_broken_session_directory_is_recorded(lab: Lab, broken: str, content: bytes | None) -> None:
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"v": 1'])
+def test_a_broken_session_directory_is_recorded(lab: Lab, broken: str, content: bytes) -> None:
     place = lab.session(["true"])
-    if content is None:
-        (place / broken).unlink()
-    else:
-        (place / broken).write_bytes(content)
+    (place / broken).write_bytes(content)
     lab.start(place).wait(20)
     ended = lab.exit_of(place)
     assert ended["reason"] == "failed"
@@ -390,6 +417,82 @@ def test_the_record_of_the_end_is_tried_until_it_can_be_written(lab: Lab) -> Non
     runner.wait(20)
     ended = lab.exit_of(place)
     assert (ended["code"], ended["reason"]) == (0, "exited")
+
+
+WAITS = ["sh", "-c", "touch ready; until [ -e go ]; do sleep 0.01; done; exit 3"]
+
+
+def test_a_forged_end_is_replaced_by_the_true_one(lab: Lab) -> None:
+    place = lab.session(WAITS)
+    runner = lab.start(place)
+    wait_for((lab.root / "work" / "ready").exists, "the harness")
+    forged = {"v": 1, "code": 0, "signal": None, "reason": "exited"}
+    (place / "exit.json").write_text(json.dumps(forged))
+    assert isinstance(session.status(place), Running)
+    (lab.root / "work" / "go").touch()
+    runner.wait(20)
+    status = session.status(place)
+    assert isinstance(status, Ended)
+    assert status.code == 3
+
+
+@pytest.mark.parametrize("name", ["exit.json", ".exit.tmp"])
+def test_what_never_lets_the_end_be_recorded_is_not_waited_for(lab: Lab, name: str) -> None:
+    place = lab.session(WAITS)
+    runner = lab.start(place)
+    wait_for((lab.root / "work" / "ready").exists, "the harness")
+    (place / name).unlink(missing_ok=True)
+    (place / name).mkdir()
+    (lab.root / "work" / "go").touch()
+    assert runner.wait(20) == 3
+    assert "exit.json cannot be written: " in (place / "runner.log").read_text()
+    assert isinstance(session.status(place), Lost)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+def test_a_runner_neither_waits_for_nor_writes_through_what_an_agent_put_there(lab: Lab, kind: str) -> None:
+    place = lab.session(WAITS, wall_s=1.0)
+    precious = lab.root / "precious"
+    precious.write_text("words")
+    runner = lab.start(place)
+    wait_for((lab.root / "work" / "ready").exists, "the harness")
+    for name in (".heartbeat.tmp", ".exit.tmp"):
+        (place / name).unlink(missing_ok=True)
+        if kind == "fifo":
+            os.mkfifo(place / name)
+        else:
+            (place / name).symlink_to(precious)
+    runner.wait(20)
+    assert precious.read_text() == "words"
+    assert isinstance(session.status(place), Lost)
+    assert "exit.json cannot be written: " in (place / "runner.log").read_text()
+
+
+def test_an_inbox_that_was_replaced_does_not_keep_the_end_from_being_recorded(lab: Lab) -> None:
+    place = lab.session(WAITS, stdin="pipe")
+    runner = lab.start(place)
+    wait_for((lab.root / "work" / "ready").exists, "the harness")
+    shutil.rmtree(place / "inbox")
+    (place / "inbox").touch()
+    (lab.root / "work" / "go").touch()
+    runner.wait(20)
+    assert lab.exit_of(place)["code"] == 3
+
+
+def test_the_lock_is_free_before_the_end_is_announced(lab: Lab) -> None:
+    if shutil.which("strace") is None:
+        if "CI" in os.environ:
+            pytest.fail("strace is not installed")
+        pytest.skip("strace is not installed")
+    trace = lab.root / "trace"
+    place = lab.session(["true"])
+    calls = "openat,rename,renameat,renameat2,fsync,flock"
+    lab.start(place, "strace", "-qq", "-y", "-e", f"trace={calls}", "-o", str(trace)).wait(30)
+    text = trace.read_text()
+    end = text.rindex('"exit.json"')
+    synced = text.index(f"<{place}>) = 0", end)
+    freed = text.index("LOCK_UN", synced)
+    assert str(lab.root / "wake") in text[freed:]
 
 
 def test_after_a_gap_the_stream_goes_on_with_a_whole_line(lab: Lab, small_disk: Path) -> None:
@@ -848,7 +951,8 @@ def test_the_gate_and_the_end_are_synced_before_they_count(lab: Lab) -> None:
 
     def at(*patterns: str) -> list[int]:
         """Where these stand, each after the one before."""
-        found, begin = [], 0
+        found: list[int] = []
+        begin = 0
         for pattern in patterns:
             begin = next((i for i in range(begin, len(lines)) if re.search(pattern, lines[i])), -1) + 1
             assert begin, f"{pattern} is not in the trace after {found}: " + "\n".join(lines[-60:])

@@ -111,23 +111,107 @@ def started(place: Path, **facts: Any) -> None:
     (place / "started.json").write_text(json.dumps(record))
 
 
+@contextlib.contextmanager
+def held(place: Path) -> Iterator[None]:
+    """The lock as a runner has it."""
+    with open(place / "lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 # --- status -----------------------------------------------------------------
 
 
 def test_a_directory_without_started_json_is_not_started(place: Path) -> None:
     assert session.status(place) == NotStarted()
-    (place / "exit.json").write_text(json.dumps(EXIT))
+    session.write_launch(order_for(place), session.Launch(argv=["true"]), Publishing())
+    (place / "place.json").write_text("{}")
     assert session.status(place) == NotStarted()
+    # A runner on its way to the gate; another one beside it would do no harm.
+    with held(place):
+        assert session.status(place) == NotStarted()
 
 
-def test_an_end_that_was_recorded_is_the_end_whatever_else_is_there(place: Path) -> None:
+def test_an_end_that_was_recorded_is_the_end(place: Path) -> None:
     started(place, boot_id="another")
     (place / "exit.json").write_text(json.dumps(EXIT))
-    with open(place / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert session.status(place) == Ended(
-            0, None, "exited", "", "2026-12-01T14:06:21.123Z", "2026-12-01T14:06:22.123Z", 1.0, 12, 1
-        )
+    end = Ended(0, None, "exited", "", "2026-12-01T14:06:21.123Z", "2026-12-01T14:06:22.123Z", 1.0, 12, 1)
+    assert session.status(place) == end
+    (place / "started.json").unlink()
+    assert session.status(place) == end
+
+
+def test_an_end_counts_only_once_the_runner_let_go(place: Path) -> None:
+    """The agent can write an exit.json into its own session's directory."""
+    started(place)
+    (place / "exit.json").write_text(json.dumps(EXIT))
+    with held(place):
+        assert isinstance(session.status(place), Running)
+    assert isinstance(session.status(place), Ended)
+
+
+@pytest.mark.parametrize("trace", session.TRACES)
+def test_without_started_json_the_traces_of_a_run_speak(place: Path, trace: str) -> None:
+    terminal, publish = NoTerminal(), Publishing()
+    (place / trace).touch()
+    with held(place):
+        assert session.status(place) == Running(pid=0, started_at="")
+    assert session.status(place) == Lost("started.json is gone, and it has run")
+    session.start(order_for(place), session.Launch(argv=["true"]), terminal, publish)
+    assert (terminal.opened, publish.written) == ([], [])
+
+
+def test_an_environment_that_was_taken_is_a_trace(place: Path) -> None:
+    session.write_launch(order_for(place), session.Launch(argv=["true"]), Publishing())
+    (place / "env.json").unlink()
+    assert session.status(place) == Lost("started.json is gone, and it has run")
+
+
+def test_a_cancellation_of_what_has_run_is_not_believed(place: Path) -> None:
+    session.cancel(place, "forged")
+    (place / "events.jsonl").touch()
+    with held(place):
+        assert isinstance(session.status(place), Running)
+    assert isinstance(session.status(place), Lost)
+
+
+@pytest.mark.parametrize("name", ["started.json", "exit.json", "heartbeat.json", "events.jsonl", "lock"])
+@pytest.mark.parametrize("kind", ["directory", "fifo", "link", "endless", "huge"])
+@pytest.mark.parametrize("begun", [True, False])
+def test_nothing_in_the_place_of_a_file_makes_it_raise_or_wait(
+    place: Path, name: str, kind: str, begun: bool
+) -> None:
+    if begun:
+        started(place)
+    path = place / name
+    path.unlink(missing_ok=True)
+    match kind:
+        case "directory":
+            path.mkdir()
+        case "fifo":
+            os.mkfifo(path)
+        case "link":
+            (place.parent / "forged").write_text(json.dumps(EXIT))
+            path.symlink_to(place.parent / "forged")
+        case "endless":
+            path.symlink_to("/dev/zero")
+        case "huge":
+            path.touch()
+            os.truncate(path, 1 << 40)
+    expected = Lost if begun or name != "lock" else NotStarted
+    assert isinstance(session.status(place), expected)
+    session.interrupt(place, "enough")
+    assert session.force(place) == 0
+
+
+@pytest.mark.parametrize("wall", ["1" + "0" * 400, "Infinity", "NaN", "-1", '"long"', "1e999"])
+def test_an_odd_duration_is_none(place: Path, wall: str) -> None:
+    started(place)
+    (place / "exit.json").write_text(json.dumps(EXIT).replace('"wall_s": 1.0', f'"wall_s": {wall}'))
+    ended = session.status(place)
+    assert isinstance(ended, Ended)
+    assert ended.wall_s >= 0.0
+    assert ended.wall_s < float("inf")
 
 
 @pytest.mark.parametrize(
@@ -174,6 +258,58 @@ def test_another_boot_is_lost_and_says_so(place: Path) -> None:
     status = session.status(place)
     assert isinstance(status, Lost)
     assert status.other_boot
+
+
+@pytest.mark.parametrize(
+    "facts", [{"boot_id": "garbled"}, {"pid": None}, {"pid": "x", "at": ["x"]}, {"by": 7}]
+)
+def test_a_garbled_started_json_does_not_outweigh_the_lock(place: Path, facts: dict[str, Any]) -> None:
+    started(place, **facts)
+    with held(place):
+        assert isinstance(session.status(place), Running)
+
+
+@pytest.mark.parametrize("damage", ["gone", "replaced", "directory", "fifo", "link"])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_runner_whose_lock_was_taken_away_is_still_running(place: Path, damage: str, known: bool) -> None:
+    runner = run(place, ["sleep", "600"])
+    wait_for(lambda: b'"running"' in content(place / "heartbeat.json"), "the harness")
+    if not known:
+        (place / "started.json").unlink()
+    (place / "lock").unlink()
+    match damage:
+        case "replaced":
+            (place / "lock").touch()
+        case "directory":
+            (place / "lock").mkdir()
+        case "fifo":
+            os.mkfifo(place / "lock")
+        case "link":
+            (place / "lock").symlink_to("/dev/null")
+    assert isinstance(session.status(place), Running)
+    session.interrupt(place, "enough")
+    runner.wait(20)
+    ended = session.status(place)
+    assert isinstance(ended, Ended)
+    assert ended.reason == "interrupted"
+
+
+def test_a_runner_without_started_json_is_forced(place: Path) -> None:
+    runner = run(place, ["sleep", "600"])
+    wait_for(lambda: b'"running"' in content(place / "heartbeat.json"), "the harness")
+    (harness,) = psutil.Process(runner.pid).children()
+    (place / "started.json").unlink()
+    # Nor is the name of another session believed.
+    (place / "launch.json").write_text('{"session_id": "lab-1-another"}')
+    os.kill(runner.pid, signal.SIGSTOP)
+    assert session.force(place) == 1
+    assert runner.wait(20) == -signal.SIGKILL
+    assert not harness.is_running() or harness.status() == "zombie"
+    assert session.status(place) == Lost("started.json is gone, and it has run")
+
+
+def content(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\0\0"])
@@ -339,7 +475,7 @@ def test_start_opens_one_window_with_the_runner(place: Path) -> None:
     launch = session.Launch(argv=["true"], harness="fake", harness_version="1", viewer=["v"], env={"B": "c"})
     session.start(order_for(place, model="m", wall_s=5.0, wake=Path("/w")), launch, terminal, publish)
     assert terminal.opened == [("lab", place.name, session.runner_argv(place))]
-    assert publish.written == ["launch.json", "env.json"]
+    assert publish.written == ["env.json", "launch.json"]
     assert session.read_json(place / "launch.json") == {
         "v": 1,
         "session_id": place.name,
@@ -439,3 +575,8 @@ def test_json_that_is_torn_or_something_else_is_none(tmp_path: Path, content: by
     path.write_bytes(content)
     assert session.read_json(path) is None
     assert session.read_json(tmp_path) is None
+
+
+def test_an_inbox_that_is_no_directory_has_no_messages(place: Path) -> None:
+    (place / "inbox").touch()
+    assert session.waiting(place) == session.delivered(place) == []

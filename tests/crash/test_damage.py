@@ -113,14 +113,13 @@ def test_a_session_named_in_a_file_is_not_taken_from_it(ws: Path) -> None:
     }
 
 
-def test_a_folder_that_is_gone_for_a_while_stops_nothing_for_good(ws: Path) -> None:
+def test_a_folder_that_is_gone_is_made_again_and_stops_nothing(ws: Path) -> None:
     world = a_world(ws, Part())
-    folder = world.workspace.failed
-    folder.rmdir()
-    steps(world, 8)
-    assert world.supervisor.degraded is not None
-    folder.mkdir()
+    world.workspace.failed.rmdir()
+    world.workspace.requests.rmdir()
     steps(world, 60)
+    assert world.workspace.failed.is_dir()
+    assert world.workspace.requests.is_dir()
     assert world.supervisor.degraded is None
     assert world.exists("done/one.md")
     assert world.exists("done/other.md")
@@ -131,8 +130,9 @@ def test_an_edit_of_the_running_track_in_queued_is_no_second_one(ws: Path) -> No
     world = a_world(ws, Part(lasts=6))
     steps(world, 3)
     world.put("queued/one.md", world.life.drop["queued/one.md"] + b"\nmore words\n")
-    steps(world, 2)
-    assert world.exists("queued/one.md")
+    steps(world, 60)
+    assert not world.exists("queued/one.md")
+    assert world.workspace.done.joinpath("one.md").read_bytes().count(b"more words") == 1
     assert sum(name.startswith("one-") for name in world.stage.runs) == 1
 
 

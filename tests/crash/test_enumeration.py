@@ -135,6 +135,12 @@ class MovesTwice(Settler):
     def _already_there(self, known: Claim, state: State) -> str | None:
         return None
 
+    def _bring(self, known: Claim) -> tuple[State, str]:
+        path = self._parts.store.path("active", known.name)
+        if not path.exists():
+            self._restore(known, path)
+        return "active", known.name
+
 
 class WritesIntoQueued(Claimer):
     """Marks the file before it is taken."""
@@ -149,9 +155,9 @@ class WritesIntoQueued(Claimer):
 class RunsLateSaves(LateSaves):
     """Leaves an editor's late save to be claimed."""
 
-    def set_aside(self, name: str, session: str) -> None:
+    def set_aside(self, name: str, state: State, session: str) -> None:
         claimer = Claimer(self._parts, self._observer, History(self._parts))
-        claimer.claim(self._parts.store.entries("active")[name], Now(0.0, 0.0))
+        claimer.claim(self._parts.store.entries(state)[name], Now(0.0, 0.0))
 
 
 Faults = Callable[[Sequence[str]], list[Fault]]

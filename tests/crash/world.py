@@ -336,8 +336,8 @@ class World:
         return counters
 
     def _why(self) -> str:
-        due = self.supervisor._last[1] if self.supervisor._last else []
-        return f"{due}; degraded {self.supervisor.degraded}"
+        state = self.supervisor._status._state
+        return f"{state.get('running')} {state.get('waiting')}; degraded {self.supervisor.degraded}"
 
     # what is looked at on the way
 

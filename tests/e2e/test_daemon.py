@@ -187,3 +187,36 @@ def test_doctor(bench):
     )
     said = bench.mh("doctor", code=1)
     assert "no-such-program-here" in said
+
+
+def test_a_moved_workspace_ends_its_daemon_and_the_next_one_takes_over(bench, waiting):
+    pid = bench.up()
+    gate = bench.home / "gate"
+    bench.drop(
+        "runs.md",
+        f"---\nharness_id: shell\n---\n```sh\nuntil [ -e {gate} ]; do sleep 0.05; done\necho ok\n```\n",
+    )
+    session = bench.session("runs.md")
+    waiting((session / "started.json").exists, "it runs")
+    moved = bench.root.with_name("moved")
+    bench.root.rename(moved)
+    waiting(lambda: not os.path.exists(f"/proc/{pid}") or cmdline_gone(pid), "the old daemon ends", 40)
+    moved.rename(bench.root)
+    bench.up()
+    gate.touch()
+    assert bench.settled("runs.md") == "done"
+
+
+def cmdline_gone(pid: int) -> bool:
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def test_folders_that_were_removed_are_made_again(bench, waiting):
+    bench.up()
+    for name in ("requests", "failed", ".tmp"):
+        (bench.root / "tracks" / name).rmdir()
+    waiting(lambda: (bench.root / "tracks/requests").is_dir(), "it is made again", 30)
+    bench.drop("after.md", TRACK)
+    assert bench.settled("after.md") == "done"
+    assert bench.view()["daemon"]["phase"] == "running"

@@ -168,3 +168,118 @@ def test_a_hundred_files_at_once_all_run_once(bench):
     for number in range(100):
         assert bench.settled(f"many-{number}.md", 120) == "done"
     assert sorted(map(int, counter.read_text().split())) == list(range(100))
+
+
+def test_a_save_back_into_queued_is_an_edit_while_it_runs_and_just_after(bench, waiting):
+    gate, text = bench.home / "gate", GATED.format(gate=bench.home / "gate")
+    bench.up()
+    path = bench.drop("again.md", text)
+    session = bench.session("again.md")
+    waiting((session / "started.json").exists, "it runs")
+    path.write_text(text + "\nsaved while it ran\n")
+    waiting(lambda: not path.exists(), "it is taken as an edit")
+    active = bench.root / "tracks/active/again.md"
+    waiting(lambda: "saved while it ran" in active.read_text(), "and merged")
+    gate.touch()
+    assert bench.settled("again.md") == "done"
+    path.write_text(text + "\nsaved while it ran\n\nsaved just after\n")
+    waiting(lambda: not path.exists(), "it is an edit still")
+    waiting(lambda: "saved just after" in _kept(bench, session), "nothing is lost")
+    assert len(list((bench.root / "sessions").iterdir())) == 1
+    assert bench.folder("done") == ["again.md"]
+
+
+def _kept(bench, session):
+    late = "".join(path.read_text() for path in session.glob("late-save-*.md"))
+    return bench.text("done", "again.md") + late
+
+
+def test_an_active_file_that_is_renamed_or_moved_runs_once_and_stays_one(bench, waiting):
+    gate = bench.home / "gate"
+    (bench.root / "megaharness.toml").write_text("[limits]\nslots = 8\n")
+    counter = bench.home / "counter"
+    bench.up()
+    track = GATED.format(gate=gate).replace("until", f"echo run >> {counter}-$(basename $PWD)\nuntil")
+    moves = {
+        "renamed": "active/other-name.md",
+        "back": "queued/back.md",
+        "put": "done/put.md",
+        "thrown": "failed/thrown.md",
+    }
+    for name in moves:
+        bench.drop(f"{name}.md", track)
+    for name, target in moves.items():
+        session = bench.session(f"{name}.md")
+        waiting((session / "started.json").exists, "it runs")
+        path = bench.root / "tracks/active" / f"{name}.md"
+        waiting(lambda: f"session: {session.name}" in path.read_text(), "its block")  # noqa: B023
+        path.rename(bench.root / "tracks" / target)
+    time.sleep(4)
+    gate.touch()
+    sessions = {name: bench.sessions_named(f"{name}.md")[0] for name in moves}
+    for session in sessions.values():
+        waiting((session / "settled").exists, "it is settled")
+    where = {
+        name: [
+            f"{state}/{f}" for state in ("queued", "active", "done", "failed") for f in bench.folder(state)
+        ]
+        for name in ("all",)
+    }
+    assert sorted(where["all"]) == ["done/back.md", "done/other-name.md", "done/put.md", "failed/thrown.md"]
+    for state, name in (
+        ("done", "back.md"),
+        ("done", "other-name.md"),
+        ("done", "put.md"),
+        ("failed", "thrown.md"),
+    ):
+        assert bench.text(state, name).count("<!-- megaharness: result") == 1
+    assert len(list((bench.root / "sessions").iterdir())) == 4
+    for name in moves:
+        assert (bench.home / f"counter-{name}").read_text() == "run\n"
+
+
+def test_what_an_agent_puts_in_place_of_its_file_costs_no_slot(bench, waiting):
+    bench.up()
+    for name, deed in {
+        "dir": "rm $f; mkdir $f",
+        "link": "ln -sf /etc/hostname $f",
+        "fifo": "rm $f; mkfifo $f",
+    }.items():
+        bench.drop(
+            f"{name}.md",
+            f"---\nharness_id: shell\n---\n```bash\nf={bench.root}/tracks/active/{name}.md\nsleep 0.5\n{deed}\necho did it\n```\n",
+        )
+    for name in ("dir", "link", "fifo"):
+        session = bench.session(f"{name}.md")
+        waiting((session / "settled").exists, f"{name} is settled; {bench.trouble()}", 90)
+        assert "> did it" in bench.text("done", f"{name}.md")
+        assert "sleep 0.5" in bench.text("done", f"{name}.md")
+    assert bench.view()["running"] == []
+
+
+def test_a_session_whose_files_were_damaged_ends_and_frees_its_slot(bench, waiting):
+    bench.up()
+    gate = bench.home / "gate"
+    damage = {"spec": "spec.md", "place": "place.json"}
+    for name in damage:
+        bench.drop(f"{name}.md", GATED.format(gate=gate))
+    for name, file in damage.items():
+        session = bench.session(f"{name}.md")
+        waiting((session / "started.json").exists, "it runs")
+        path = session / file
+        path.unlink()
+        path.mkdir()
+    gate.touch()
+    for name in damage:
+        session = bench.session(f"{name}.md")
+        waiting((session / "settled").exists, f"{name} is settled; {bench.trouble()}", 120)
+    assert bench.view()["running"] == []
+    assert {row["track_id"] for row in bench.rows()} == set(damage)
+
+
+def test_tracks_that_wait_for_each_other_are_told(bench, waiting):
+    for one, other in (("hen", "egg"), ("egg", "hen")):
+        bench.drop(f"{one}.md", f"---\nharness_id: shell\nafter: {other}\n---\n```sh\necho x\n```\n")
+    bench.up()
+    waiting(lambda: len(bench.view()["needs_you"]) == 2, "both need a person")
+    assert "which waits for this one" in bench.mh("why", "hen")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -382,3 +383,143 @@ def test_cancelled_while_checks_run_nothing_is_decided_and_it_can_be_concluded_a
     assert not (order.session / "outcome.json").exists()
     again = desk.conclude(replace(order, stopped="enough", cancelled=threading.Event()))
     assert ending(again) == "interrupt/by_person"
+
+
+# --- what an agent put in the way -----------------------------------------------------------------------------
+
+
+def bury(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+IN_THE_WAY = {
+    "a directory": lambda path: path.mkdir(),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a link to nothing": lambda path: path.symlink_to("nowhere/at/all"),
+    "a link to what cannot be read": lambda path: path.symlink_to("/proc/self/mem"),
+    "a pipe": lambda path: os.mkfifo(path),
+    "a link to what never ends": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("put", IN_THE_WAY.values(), ids=IN_THE_WAY.keys())
+@pytest.mark.parametrize(("directive", "kind"), [("say x", "clean"), ("exit 7", "crash/exit_7")])
+def test_events_that_are_no_file_are_an_answer_and_not_the_disk(
+    desk: Desk, put: Callable[[Path], None], directive: str, kind: str
+) -> None:
+    order = desk.run("write a.txt x", directive)
+    bury(order.session / "events.jsonl")
+    put(order.session / "events.jsonl")
+    found = desk.conclude(order)
+    assert ending(found) == kind
+    assert found.notes == ("Its answer could not be read: events.jsonl is not a plain file.",)
+    assert found.outcome is not None
+    assert found.outcome.files == ("a.txt",)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (Ended(0, None, "exited"), "clean"),
+        (Ended(7, None, "exited"), "crash/exit_7"),
+        (Ended(None, 9, "exited"), "crash/signal_9"),
+        (Lost("its runner is gone"), "lost"),
+    ],
+)
+@pytest.mark.parametrize("number", [2, 13, 20, 21, 40])
+def test_what_cannot_be_read_leaves_the_runners_word(
+    desk: Desk, status: Status, kind: str, number: int
+) -> None:
+    class Unreadable(Fake):
+        def collect(self, session_dir: Path) -> Collected:
+            raise OSError(number, os.strerror(number), str(session_dir / "events.jsonl"))
+
+    order = desk.run("write a.txt x")
+    found = desk.conclude(replace(order, harness=Unreadable(), status=status))
+    assert ending(found) == kind
+    assert found.collected.answer is None
+    assert "answer could not be read" in found.notes[0]
+    assert os.strerror(number) in found.notes[0]
+
+
+GARBAGE = [b"", b"{}", b"[]", b"null", b'{"paths": 7}', b'{"paths": [["a"]]}', b'{"paths": [[1, 2]]}']
+GARBAGE += [b'{"commit": 1, "files": [], "diffstat": "", "left_out": []}', b'{"commit": "x", "files": [1]}']
+
+
+@pytest.mark.parametrize("name", ["leftovers.json", "outcome.json", "receipts/01.json"])
+@pytest.mark.parametrize("left", GARBAGE)
+def test_garbage_in_the_daemons_files_is_made_anew(desk: Desk, name: str, left: bytes) -> None:
+    order = desk.run("write a.txt x", contract="- exists: a.txt\n")
+    (order.session / "receipts").mkdir()
+    (order.session / name).write_bytes(left)
+    found = desk.conclude(order)
+    assert destination(found) == ("clean", "done")
+    assert found.outcome is not None
+    assert found.outcome.files == ("a.txt",)
+    assert desk.conclude(order).outcome == found.outcome
+
+
+@pytest.mark.parametrize("name", ["leftovers.json", "outcome.json", "receipts/01.json"])
+def test_a_directory_where_a_file_belongs_holds_nothing_up(desk: Desk, name: str) -> None:
+    order = desk.run("write a.txt x", contract="- exists: a.txt\n")
+    (order.session / name / "x").mkdir(parents=True)
+    found = desk.conclude(order)
+    assert destination(found) == ("clean", "done")
+    assert found.outcome is not None
+    assert found.outcome.files == ("a.txt",)
+    said = [*found.notes, found.receipts[0].detail]
+    assert any("could not be kept" in words for words in said)
+
+
+def test_a_file_where_the_receipts_belong_holds_nothing_up(desk: Desk) -> None:
+    order = desk.run("write a.txt x", contract="- run: 'true'\n- exists: a.txt\n")
+    (order.session / "receipts").write_text("a file")
+    found = desk.conclude(order)
+    assert [receipt.passed for receipt in found.receipts] == [False, True]
+    assert "could not be kept" in found.receipts[0].detail
+    assert ending(found) == "clean"
+
+
+@pytest.mark.parametrize("left", [b"{}", b"{", b'{"path": [], "branch": 1, "base": null}'])
+def test_a_damaged_place_is_said_and_nothing_is_checked(desk: Desk, left: bytes) -> None:
+    order = desk.run("write a.txt x", contract="- run: 'true'\n")
+    (order.session / "place.json").write_bytes(left)
+    found = desk.conclude(order)
+    assert found.place is None
+    assert "place.json" in found.notes[0]
+    assert destination(found) == ("incomplete", "failed")
+
+
+NO_GIT = {
+    "gone": lambda path: None,
+    "a file": lambda path: path.write_text("x"),
+    "a fifo": lambda path: os.mkfifo(path),
+    "a link": lambda path: path.symlink_to("elsewhere"),
+}
+
+
+@pytest.mark.parametrize("put", NO_GIT.values(), ids=NO_GIT.keys())
+def test_without_git_the_files_that_lie_there_are_work(desk: Desk, put: Callable[[Path], object]) -> None:
+    order = desk.run("write a.txt x", "write deep/b.txt y")
+    git = desk.work(order) / ".git"
+    shutil.rmtree(git)
+    put(git)
+    found = desk.conclude(order)
+    assert destination(found) == ("clean", "done")
+    assert found.notes[0].startswith("What changed could not be listed: ")
+    assert found.notes[0].endswith(f"; 2 files lie in {desk.work(order)}.")
+
+
+def test_without_git_and_without_files_it_is_no_op(desk: Desk) -> None:
+    order = desk.run()
+    shutil.rmtree(desk.work(order) / ".git")
+    assert destination(desk.conclude(order)) == ("no_op", "failed")
+
+
+def test_too_many_programs_in_the_configuration_hold_no_slot(desk: Desk) -> None:
+    order = desk.run("write a.txt x")
+    with open(desk.work(order) / ".git" / "config", "a") as config:
+        config.writelines(f'[filter "x{number}"]\n\tclean = false\n' for number in range(40_000))
+    found = desk.conclude(order)
+    assert destination(found) == ("clean", "done")
+    assert ".git/config) names 4000" in found.notes[0]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
+import subprocess
 import sys
 import threading
 import time
@@ -172,13 +174,112 @@ def test_what_a_check_leaves_running_is_ended_and_holds_nothing_up(bench: Bench,
     assert not alive(int((bench.workdir / "pids").read_text()))
 
 
-def test_a_process_that_hides_from_us_does_not_hang_the_check(bench: Bench) -> None:
-    receipt = one(Run("env -i setsid sh -c 'echo $$ > pid; exec sleep 30' & sleep 0.3"), bench)
-    pid = int((bench.workdir / "pid").read_text())
-    try:
-        assert receipt.passed
-    finally:
-        os.kill(pid, 9)
+HIDES = {
+    "own session": "env -i setsid sh -c 'echo $$ > pids; exec sleep 600' & while ! [ -s pids ]; do sleep 0.01; done",
+    "its parent has gone": "(env -i setsid sh -c '(sleep 600 & echo $! > pids) &' &); while ! [ -s pids ]; do sleep 0.01; done",
+    "deaf": "env -i setsid sh -c 'trap \"\" TERM HUP INT; echo $$ > pids; sleep 600; sleep 600' & while ! [ -s pids ]; do sleep 0.01; done",
+    "stopped": "env -i setsid sh -c 'echo $$ > pids; kill -STOP $$' & while ! [ -s pids ]; do sleep 0.01; done",
+}
+
+
+@pytest.mark.parametrize("command", HIDES.values(), ids=HIDES.keys())
+def test_a_process_that_has_dropped_the_marker_is_ended_too(bench: Bench, command: str) -> None:
+    began = time.monotonic()
+    receipt = one(Run(command), bench)
+    assert receipt.passed
+    assert time.monotonic() - began < 10
+    assert not alive(int((bench.workdir / "pids").read_text()))
+
+
+# --- checks that turn against what runs them --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("KILL", 9), ("TERM", 15), ("HUP", 1), ("INT", 2), ("USR1", 10)]
+)
+def test_a_check_that_ends_its_parent_has_failed_and_ends_nothing_else(
+    bench: Bench, name: str, number: int
+) -> None:
+    receipt = one(Run(f"echo $$ > pids; kill -{name} $PPID; sleep 600"), bench)
+    assert (receipt.passed, receipt.exit, receipt.signal, receipt.timed_out) == (False, None, number, False)
+    assert "killed its own supervisor" in receipt.detail
+    assert f"SIG{name}" in receipt.detail
+    assert not alive(int((bench.workdir / "pids").read_text()))
+    assert marked(bench.session_id) == []
+    assert load_receipt(bench.session / "receipts" / "01.json", 1) is not None
+
+
+def test_what_a_check_started_that_ended_its_parent_is_ended(bench: Bench) -> None:
+    receipt = one(Run("setsid sleep 600 & echo $! > pids; kill -9 $PPID"), bench)
+    assert receipt.passed is False
+    assert not alive(int((bench.workdir / "pids").read_text()))
+
+
+@pytest.mark.parametrize("command", ["kill -STOP $PPID; sleep 600", "kill -STOP $PPID; kill -STOP $$"])
+def test_a_check_that_stops_its_parent_takes_no_longer_than_its_time(bench: Bench, command: str) -> None:
+    began = time.monotonic()
+    receipt = one(Run(command), replace(bench, timeout=0.7))
+    assert (receipt.passed, receipt.timed_out) == (False, True)
+    assert time.monotonic() - began < 10
+    assert marked(bench.session_id) == []
+
+
+def test_a_check_begins_with_the_usual_signals_and_no_descriptors_of_ours(bench: Bench) -> None:
+    receipt = one(Run("grep -E 'Sig(Ign|Blk)' /proc/self/status; ls /proc/$$/fd | xargs"), bench)
+    # 32 and 33 are the C library's own: posix_spawn has them ignored.
+    masks = {"0" * 16, "0000000180000000"}
+    assert set(receipt.tail.split()) <= {"SigBlk:", "SigIgn:", "0", "1", "2", "255"} | masks
+
+
+DAEMON = """
+import os, sys, threading
+from pathlib import Path
+from adapters.session import reap
+from daemon.durable import Files
+from daemon.kernel.contract import Bench, verify
+from daemon.tracks.track import Run
+work, session, name, command = sys.argv[1:]
+bench = Bench(Path(work), Path(session), name, dict(os.environ), "", (), (), 60.0, Files().publish, reap, threading.Event())
+verify([Run(command)], bench)
+"""
+
+
+def daemon(bench: Bench, command: str) -> subprocess.Popen[bytes]:
+    """Another process that runs the check, as the daemon does."""
+    argv = [str(bench.workdir), str(bench.session), bench.session_id, command]
+    return subprocess.Popen([sys.executable, "-c", DAEMON, *argv], cwd=Path(__file__).parents[2])
+
+
+def test_when_the_daemon_is_killed_its_check_is_ended(bench: Bench) -> None:
+    process = daemon(bench, "env -i setsid sh -c 'echo $$ > pids; exec sleep 600'; sleep 600")
+    pids = bench.workdir / "pids"
+    wait_for(lambda: pids.exists() and pids.read_text(), "the check")
+    process.kill()
+    process.wait()
+    wait_for(
+        lambda: not alive(int(pids.read_text())) and marked(bench.session_id) == [], "the end of the check"
+    )
+
+
+def test_a_check_that_ends_the_daemon_is_begun_twice_and_has_failed(bench: Bench) -> None:
+    command = "echo x >> ran; read -r _ _ _ above _ < /proc/$PPID/stat; kill -9 $above; sleep 600"
+    for _ in range(2):
+        assert daemon(bench, command).wait() == -9
+        wait_for(lambda: marked(bench.session_id) == [], "the end of the check")
+    receipt = one(Run(command), bench)
+    assert receipt.passed is False
+    assert "the daemon ended twice while it ran" in receipt.detail
+    assert (bench.workdir / "ran").read_text() == "x\nx\n"
+    assert one(Run(command), bench).passed is False
+
+
+@pytest.mark.parametrize(
+    "left", [b'{"tries": 1}', b'{"tries": true}', b'{"tries": "many"}', b"[]", b"{", b""]
+)
+def test_begun_once_or_unreadably_it_is_run(bench: Bench, left: bytes) -> None:
+    (bench.session / "receipts" / "01.started").write_bytes(left)
+    assert one(Run("true"), bench).passed
+    assert [path.name for path in (bench.session / "receipts").iterdir()] == ["01.json"]
 
 
 def test_output_without_end_fills_no_memory(bench: Bench) -> None:
@@ -345,7 +446,7 @@ def test_clean_is_judged_first_and_the_order_is_that_of_the_contract(bench: Benc
     receipts = verify([Run("true"), Prose("nice"), Clean(), Run("false")], replace(bench, publish=publish))
     assert [receipt.number for receipt in receipts] == [1, 2, 3, 4]
     assert [receipt.passed for receipt in receipts] == [True, None, True, False]
-    assert order == ["03.json", "01.json", "04.json"]
+    assert order == ["03.json", "01.started", "01.json", "04.started", "04.json"]
 
 
 def test_a_receipt_that_is_there_is_not_made_again(bench: Bench) -> None:
@@ -407,3 +508,63 @@ def test_this_python_is_what_searches(bench: Bench) -> None:
     (bench.workdir / "a").write_text("x")
     assert Path(sys.executable).is_absolute()
     assert one(Contains("a", "x"), replace(bench, env={"PATH": "/nowhere"})).passed
+
+
+# --- something else stands where a receipt belongs ----------------------------------------------------------
+
+
+def test_a_receipt_that_cannot_be_kept_is_still_a_verdict(bench: Bench) -> None:
+    (bench.session / "receipts" / "01.json" / "x").mkdir(parents=True)
+    (bench.session / "receipts" / "02.json").mkdir()
+    good, bad = verify([Run("true"), Run("exit 3")], bench)
+    assert good.passed
+    assert "could not be kept" in good.detail
+    assert bad.passed is False
+    assert bad.detail.startswith("exit 3; its receipt could not be kept")
+
+
+def test_a_check_whose_begin_cannot_be_kept_is_not_run(bench: Bench) -> None:
+    (bench.session / "receipts" / "01.started" / "x").mkdir(parents=True)
+    receipt = one(Run("touch never"), bench)
+    assert receipt.passed is False
+    assert "could not be kept" in receipt.detail
+    assert not (bench.workdir / "never").exists()
+
+
+def test_without_a_directory_for_receipts_everything_is_judged(bench: Bench) -> None:
+    (bench.session / "receipts").rmdir()
+    (bench.session / "receipts").write_text("a file")
+    ran, there = verify([Run("true"), Exists("*")], bench)
+    assert (ran.passed, there.passed) == (False, False)
+    assert "could not be kept" in ran.detail
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT])
+def test_a_disk_that_takes_nothing_is_no_verdict(bench: Bench, number: int) -> None:
+    def publish(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    for check in (Run("true"), Exists("*")):
+        with pytest.raises(OSError) as raised:
+            verify([check], replace(bench, publish=publish))
+        assert raised.value.errno == number
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        b"{}",
+        b"[]",
+        b'{"passed": "yes"}',
+        b'{"passed": null}',
+        b'{"passed": 1}',
+        b'{"passed": true, "seconds": "long", "exit": [], "signal": {}, "tail": 7, "detail": null}',
+        b'{"passed": true, "seconds": NaN}',
+        b'{"passed": true, "seconds": 1e999}',
+    ],
+)
+def test_garbage_in_a_receipt_is_made_again_or_read_past(bench: Bench, left: bytes) -> None:
+    (bench.session / "receipts" / "01.json").write_bytes(left)
+    receipt = one(Run("true"), bench)
+    assert (receipt.passed, receipt.signal) == (True, None)
+    assert 0 <= receipt.seconds < 20

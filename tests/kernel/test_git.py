@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -307,3 +309,28 @@ def test_a_call_that_takes_too_long_is_ended(place: Place, tmp_path: Path) -> No
     os.mkfifo(fifo)
     with pytest.raises(GitError, match="longer than"):
         Repository(place.path).git("hash-object", str(fifo), timeout=0.5)
+
+
+# --- a git that cannot be started ---------------------------------------------------------------------------
+
+
+def test_more_programs_than_an_environment_holds_is_gits_error(place: Place) -> None:
+    with open(place.path / ".git" / "config", "a") as config:
+        config.writelines(f'[filter "x{number}"]\n\tclean = false\n' for number in range(40_000))
+    with pytest.raises(GitError, match=r"\.git/config\) names 4000\d programs"):
+        Repository(place.path).git("status")
+
+
+def test_without_free_descriptors_it_is_tried_again(place: Place) -> None:
+    repository = Repository(place.path)
+    repository.overrides()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.open("/dev/null", os.O_RDONLY)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (spare, hard))
+        with pytest.raises(OSError) as raised:
+            repository.git("status")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        os.close(spare)
+    assert raised.value.errno == errno.EMFILE

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from daemon.kernel.git import GitError, Repository
-from daemon.kernel.scratch import Leftover, Place, Scratch, decode, looks_secret
+from daemon.kernel.scratch import Leftover, Place, Scratch, count_files, decode, looks_secret
 
 Git = Callable[..., str]
 
@@ -502,3 +502,69 @@ def _no_locks_left(tmp_path: Path) -> Iterator[None]:
     yield
     left = [path for path in (tmp_path / "scratch").rglob("*.lock") if ".git" in path.parts]
     assert left == []
+
+
+# --- what an agent put in the way ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["refs", "refs/heads", "refs/heads/mh/deep"])
+def test_locks_are_never_cleared_through_a_link(
+    scratch: Scratch, place: Place, tmp_path: Path, where: str
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "yarn.lock").write_text("theirs")
+    link = place.path / ".git" / where
+    if link.exists():
+        shutil.copytree(link, other, dirs_exist_ok=True)
+        shutil.rmtree(link)
+    link.symlink_to(other)
+    own = place.path / ".git" / "index.lock"
+    own.touch()
+    write(place, "a.txt")
+    scratch.commit(place, [Leftover("a.txt")], "left")
+    assert (other / "yarn.lock").read_text() == "theirs"
+    assert not own.exists()
+
+
+def test_a_lock_deep_in_the_refs_is_cleared(scratch: Scratch, place: Place) -> None:
+    lock = place.path / ".git" / "refs" / "heads" / "mh" / "one.lock"
+    lock.touch()
+    write(place, "a.txt")
+    scratch.commit(place, [Leftover("a.txt")], "left")
+    assert not lock.exists()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {},
+        {"path": "/tmp/x", "branch": "b"},
+        {"path": 1, "branch": "b", "base": "c"},
+        {"path": "/tmp/x", "branch": None, "base": "c"},
+        {"path": "/tmp/x", "branch": "b", "base": ["c"]},
+        {"path": "relative", "branch": "b", "base": "c"},
+        {"path": "/tmp/\0", "branch": "b", "base": "c"},
+        {"path": "", "branch": "b", "base": "c"},
+    ],
+)
+def test_what_is_no_place_is_none(raw: dict[str, object]) -> None:
+    assert decode(raw) is None
+
+
+def test_files_are_counted_without_git_and_up_to_a_limit(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / ".git" / "objects").mkdir(parents=True)
+    (work / ".git" / "HEAD").touch()
+    assert count_files(work) == 0
+    (work / "deep" / ".git").mkdir(parents=True)
+    (work / "deep" / ".git" / "HEAD").touch()
+    (work / "a").touch()
+    (work / "loop").symlink_to(".")
+    (work / "gone").symlink_to("nowhere")
+    assert count_files(work) == 4
+    assert count_files(work, 3) == 3
+    assert count_files(tmp_path / "none") == 0
+    shutil.rmtree(work / ".git")
+    os.mkfifo(work / ".git")
+    assert count_files(work) == 4

@@ -20,7 +20,7 @@ from daemon.durable import Files
 from daemon.kernel.contract import Receipt
 from daemon.kernel.git import GitError
 from daemon.kernel.scratch import Scratch
-from daemon.kernel.starting import Start, environment, failed_receipts, find_place, start
+from daemon.kernel.starting import Start, environment, failed_receipts, find_place, start, typed
 from daemon.spool.sessions import Claim
 from daemon.tracks.track import load
 
@@ -239,3 +239,32 @@ def test_the_environment_holds_what_is_allowed(monkeypatch: pytest.MonkeyPatch) 
 def test_a_torn_place_is_none(tmp_path: Path, torn: bytes) -> None:
     (tmp_path / "place.json").write_bytes(torn)
     assert find_place(tmp_path) is None
+
+
+# --- what stands where the daemon's files belong ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("left", ["{}", "[]", '{"path": 7, "branch": "b", "base": "c"}', "{", ""])
+def test_a_damaged_place_is_no_place(tmp_path: Path, left: str) -> None:
+    (tmp_path / "place.json").write_text(left)
+    assert find_place(tmp_path) is None
+
+
+def test_receipts_that_are_none_are_read_past(tmp_path: Path) -> None:
+    assert failed_receipts(tmp_path) == []
+    folder = tmp_path / "receipts"
+    folder.mkdir()
+    (folder / "notes.json").write_text('{"passed": false}')
+    (folder / "01.json").write_text('{"passed": "no"}')
+    (folder / "02.json").mkdir()
+    (folder / "03.json").write_text('{"passed": false, "check": "run: x"}')
+    assert [(receipt.number, receipt.text) for receipt in failed_receipts(tmp_path)] == [(3, "run: x")]
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "receipts").write_text("a file")
+    assert failed_receipts(other) == []
+
+
+def test_an_inbox_that_is_a_file_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "inbox").write_text("a file")
+    assert typed(tmp_path) == []

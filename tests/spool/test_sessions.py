@@ -118,12 +118,50 @@ def test_a_directory_without_a_claim_is_cleared(spool: Spool) -> None:
     assert not path.exists()
 
 
-def test_a_directory_with_something_else_in_it_is_kept(spool: Spool) -> None:
-    path = spool.sessions.root / make("a", 1).id
+@pytest.mark.parametrize("clear", [True, False])
+@pytest.mark.parametrize("name", ["events.jsonl", "started.json", "lock", "brief.md", ".started-1-2.tmp"])
+def test_a_session_whose_claim_is_gone_is_open_and_kept(spool: Spool, name: str, clear: bool) -> None:
+    """Forgotten, its item would be started a second time."""
+    ref = make("a", 1)
+    path = spool.sessions.root / ref.id
     path.mkdir()
-    (path / "events.jsonl").write_bytes(b"x")
-    again(spool)
-    assert (path / "events.jsonl").exists()
+    for each in (name, "spec.md"):
+        (path / each).write_bytes(b"x")
+    found = Sessions(spool.sessions.root, spool.files)
+    found.load(clear=clear)
+    assert sorted(os.listdir(path)) == sorted([name, "spec.md"])
+    assert found.open() == [ref]
+    assert found.current("a") == found.newest("a") == ref
+    assert found.claim(ref.id) is None
+
+
+def test_a_session_that_is_over_needs_no_claim(spool: Spool) -> None:
+    claim = a_claim()
+    spool.sessions.begin(claim, b"x")
+    spool.sessions.close(claim.session, "done", "fix-tax.md", "2026-12-01T15:00:00.000Z")
+    (spool.sessions.path(claim.session) / "claim.json").unlink()
+    assert again(spool).open() == []
+    assert again(spool).newest("fix-tax") == parse(claim.session)
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "directory", "fifo"])
+def test_a_claim_that_is_no_file_is_none_and_is_kept(spool: Spool, kind: str) -> None:
+    claim = a_claim()
+    spool.sessions.begin(claim, b"x")
+    path = spool.sessions.path(claim.session) / "claim.json"
+    path.rename(spool.root / "elsewhere")
+    match kind:
+        case "link":
+            path.symlink_to(spool.root / "elsewhere")
+        case "dangling":
+            path.symlink_to(spool.root / "nowhere")
+        case "directory":
+            path.mkdir()
+        case "fifo":
+            os.mkfifo(path)
+    found = again(spool)
+    assert found.claim(claim.session) is None
+    assert [ref.id for ref in found.open()] == [claim.session]
 
 
 def test_who_only_looks_clears_nothing(spool: Spool) -> None:
@@ -161,7 +199,10 @@ def test_temps_of_the_daemon_go_at_the_start_and_those_of_a_runner_stay(spool: S
     assert left == {".heartbeat.tmp", ".exit.tmp", ".started-123-456.tmp"}
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"session": "x"}', b"\xff\xfe"])
+ENDLESS = b'{"session": "x", "item": "x", "name": "x", "attempt": Infinity, "round": 1, "claimed_at": ""}'
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"session": "x"}', b"\xff\xfe", ENDLESS])
 def test_a_claim_that_cannot_be_read_is_none_and_is_kept(spool: Spool, content: bytes) -> None:
     claim = a_claim()
     spool.sessions.begin(claim, b"x")

@@ -104,8 +104,8 @@ def test_a_waiting_file(observed: Candidate, action: Action) -> None:
 
 def test_a_late_save_is_set_aside_once_it_is_quiet_without_a_slot_and_when_closed() -> None:
     late = Candidate("a.md", "active", 0, late=ONE.session)
-    assert due(late, limits=Limits(0, 1)) == [SetAside("a.md", ONE.session)]
-    assert only(late, closed="draining") == SetAside("a.md", ONE.session)
+    assert due(late, limits=Limits(0, 1)) == [SetAside("a.md", late.state, ONE.session)]
+    assert only(late, closed="draining") == SetAside("a.md", late.state, ONE.session)
     assert only(replace(late, holds=(OPEN,))) == Wait("a.md", OPEN.why)
 
 
