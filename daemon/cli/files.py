@@ -150,7 +150,9 @@ SESSION = (
         "the environment's values, mode 0600",
         "the runner removes it as soon as it was read",
     ),
-    Entry("lock", "runner", "held with `flock` for the runner's life: held means running"),
+    Entry(
+        "lock", "runner", "held with `flock` by the runner until `exit.json` is on disk: held means running"
+    ),
     Entry(
         "started.json",
         "runner, or who cancels",

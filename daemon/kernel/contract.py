@@ -3,8 +3,8 @@
 A check gets the work directory, a clean environment, no standard input, and
 a time limit; afterwards its whole process tree is ended. What cannot be
 judged is not met. A receipt that is there is not made again, so a crash in
-the middle runs the rest only; a check during which the daemon ended twice is
-not run a third time, for it may be what ends it.
+the middle runs the rest only; a check during which the daemon ended again
+and again is given up at last, for it may be what ends it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ TAIL = 8 << 10
 GRACE = 2.0
 #: Seconds in which the shim must have ended the tree: its own two graces, and some for a busy machine.
 SWEEP = 7.0
-#: How often a check is begun, when the daemon ended each time while it ran.
-TRIES = 2
+#: How often a check is begun, when the daemon ended each time while it ran. More than a night of updates and
+#: crashes of other causes brings; a daemon that ends so often is no longer started by systemd in between.
+TRIES = 10
 
 #: What stands between the daemon and a check.
 _SHIM = (sys.executable, "-I", "-S", str(Path(__file__).with_name("check_shim.py")))
@@ -215,7 +216,9 @@ def _process(number: int, text: str, argv: Sequence[str], bench: Bench) -> Recei
     begun = bench.session / "receipts" / f"{number:02}.started"
     tries = _whole((read_json(begun) or {}).get("tries")) or 0
     if tries >= TRIES:
-        return Receipt(number, text, False, detail="not run again: the daemon ended twice while it ran")
+        return Receipt(
+            number, text, False, detail=f"not run again: the daemon ended {tries} times while it ran"
+        )
     try:
         bench.publish(begun, encode({"tries": tries + 1, "at": stamp(time.time())}))
     except OSError as error:

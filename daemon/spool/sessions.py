@@ -246,7 +246,7 @@ class Sessions:
                 destination=str(raw.get("destination", "failed")),
                 at=str(raw.get("at", "")),
                 why=str(raw.get("why", "")),
-                extra=dict(raw.get("extra", {})),
+                extra=raw["extra"] if isinstance(raw.get("extra"), dict) else {},
             )
         return self._settlements[session]
 

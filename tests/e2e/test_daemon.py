@@ -191,20 +191,20 @@ def test_doctor(bench):
 
 def test_a_moved_workspace_ends_its_daemon_and_the_next_one_takes_over(bench, waiting):
     pid = bench.up()
-    gate = bench.home / "gate"
+    gate, begun = bench.home / "gate", bench.home / "begun"
     bench.drop(
         "runs.md",
-        f"---\nharness_id: shell\n---\n```sh\nuntil [ -e {gate} ]; do sleep 0.05; done\necho ok\n```\n",
+        "---\nharness_id: shell\n---\n"
+        f"```sh\ntouch {begun}\nuntil [ -e {gate} ]; do sleep 0.05; done\necho ok\n```\n",
     )
-    session = bench.session("runs.md")
-    waiting((session / "started.json").exists, "it runs")
+    waiting(begun.exists, "it runs")
     moved = bench.root.with_name("moved")
     bench.root.rename(moved)
     waiting(lambda: not os.path.exists(f"/proc/{pid}") or cmdline_gone(pid), "the old daemon ends", 40)
     moved.rename(bench.root)
     bench.up()
     gate.touch()
-    assert bench.settled("runs.md") == "done"
+    assert bench.settled("runs.md") == "done", bench.text("failed", "runs.md")
 
 
 def cmdline_gone(pid: int) -> bool:
