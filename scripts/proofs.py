@@ -7,12 +7,16 @@ result; it exits with 1 when something broke or a floor was not reached.
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 
-from tests.crash.cases import DEPTHS, METHODS, explore
+from tests.crash.cases import DEPTHS, METHODS, explore  # noqa: E402  # the tests are no package of ours
 
 
 def enumeration(depth: int, names: list[str]) -> bool:
@@ -34,6 +38,22 @@ def enumeration(depth: int, names: list[str]) -> bool:
     return held
 
 
+def kills(count: int, seed: int | None) -> bool:
+    """kill -9 of the real daemon, again and again. True: every track ended once."""
+    environ = {**os.environ, "MEGAHARNESS_KILLS": str(count)}
+    if seed is not None:
+        environ["MEGAHARNESS_SEED"] = str(seed)
+    test = "tests/e2e/test_crash.py::test_kill_9_again_and_again_at_any_moment"
+    argv = [sys.executable, "-m", "pytest", "-q", "-s", "--timeout", "0", test]
+    began = time.monotonic()
+    held = subprocess.run(argv, cwd=ROOT, env=environ, check=False).returncode == 0
+    print(
+        f"kill -9: {count} cases, {time.monotonic() - began:.1f} s: {'held' if held else 'BROKEN'}",
+        flush=True,
+    )
+    return held
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/proofs", description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
@@ -45,8 +65,22 @@ def main() -> int:
         "(some minutes); 3: every pair of operations (hours). Default: 2",
     )
     parser.add_argument("--only", action="append", choices=list(METHODS), help="this method; may be repeated")
+    parser.add_argument(
+        "--kills",
+        type=int,
+        default=100,
+        metavar="N",
+        help="how often the real daemon is killed with -9 at a random moment, with real tmux and runners; "
+        "0: not at all. Default: 100",
+    )
+    parser.add_argument(
+        "--seed", type=int, help="of those moments; it is printed, so that a run can be repeated"
+    )
     given = parser.parse_args()
-    return 0 if enumeration(given.enumeration_depth, given.only or list(METHODS)) else 1
+    held = enumeration(given.enumeration_depth, given.only or list(METHODS))
+    if given.kills and not given.only:
+        held = kills(given.kills, given.seed) and held
+    return 0 if held else 1
 
 
 if __name__ == "__main__":
