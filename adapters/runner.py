@@ -50,7 +50,7 @@ WAKE_S = 1.0
 ALLOWANCE_S = 0.1
 STRAY_TERM_S = 2.0
 STRAY_KILL_S = 10.0
-VIEWER_LEAVES_S = 2.0
+VIEWER_LEAVES_S = 10.0  # a loaded machine is slow to draw; nothing waits for it any more
 GIVE_UP_S = 5.0
 TRACES = ("exit.json", "heartbeat.json", "events.jsonl", "stderr.log")  # made behind the gate alone
 # A disk that is full or ill may get well again; a directory in a file's place does not go away.

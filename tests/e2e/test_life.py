@@ -225,8 +225,8 @@ def test_a_failed_predecessor_holds_its_followers_and_says_so(bench, waiting):
 
 
 def test_a_clock_time_waits(bench, waiting):
-    later = time.strftime("%H:%M:%S", time.localtime(time.time() + 4))
     bench.up()
+    later = time.strftime("%H:%M:%S", time.localtime(time.time() + 12))
     bench.drop("later.md", f"---\nharness_id: shell\nafter: {later}\n---\n```sh\necho x\n```\n")
     waiting(lambda: f"waits until {later}" in bench.mh("why", "later"), "the reason")
     assert bench.settled("later.md") == "done"
