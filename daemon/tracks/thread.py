@@ -208,13 +208,15 @@ def own_text(data: bytes) -> tuple[str, str]:
 
 def block_session(data: bytes) -> str | None:
     """The session that the file's block names."""
-    block = frontmatter.read(data).meta.get(BLOCK)
-    value = block.get("session") if isinstance(block, dict) else None
-    return value if isinstance(value, str) else None
+    return _in_block(data, "session")
 
 
 def block_id(data: bytes) -> str | None:
     """The id that the file's block claims to have."""
+    return _in_block(data, "id")
+
+
+def _in_block(data: bytes, key: str) -> str | None:
     block = frontmatter.read(data).meta.get(BLOCK)
-    value = block.get("id") if isinstance(block, dict) else None
+    value = block.get(key) if isinstance(block, dict) else None
     return value if isinstance(value, str) else None
