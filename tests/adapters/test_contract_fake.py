@@ -10,6 +10,8 @@ from adapters.fake import Fake
 from adapters.ports import Harness
 from adapters.testing import Bench, HarnessContract
 
+pytestmark = pytest.mark.slow
+
 
 class FakeThatIsMissing(Fake):
     program = "/nowhere/python"

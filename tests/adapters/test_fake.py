@@ -14,6 +14,8 @@ from adapters.fake_agent import directives, known
 from adapters.ports import Collected, Ended, Order, Running
 from adapters.testing import Bench, DirectTerminal, wait_for
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:

@@ -24,6 +24,8 @@ from adapters import session
 from adapters.ports import Cancelled, Ended, Lost, NotStarted, Order, Running
 from adapters.terminals.tmux import Tmux
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 SECRET = "sk-runner-0b1946ac92492d23"
 

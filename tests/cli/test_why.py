@@ -6,7 +6,11 @@ import json
 import os
 import time
 
+import pytest
+
 from adapters.testing import wait_for
+
+pytestmark = pytest.mark.slow
 
 SHELL = "---\nharness_id: shell\n{}---\n# A title\n\n```sh\n{}\n```\n"
 

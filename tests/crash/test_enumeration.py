@@ -28,6 +28,8 @@ from tests.crash.cases import METHODS, case, crashes, edits, explore, points_of,
 from tests.crash.lives import LIVES
 from tests.crash.world import Fault, Life, Mutant, StepFiles
 
+pytestmark = pytest.mark.slow
+
 DEPTH = int(os.environ.get("MEGAHARNESS_ENUMERATION", "1"))
 
 
@@ -37,7 +39,6 @@ def test_a_life_without_faults_ends_as_told(life: Life) -> None:
     assert wrong == []
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", METHODS)
 def test_enumeration(name: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 COUNTING = """---
 harness_id: shell
 done_when:
@@ -148,7 +150,6 @@ def phase_of(bench) -> str:
     return "claiming"
 
 
-@pytest.mark.slow
 def test_kill_9_again_and_again_at_any_moment(bench, waiting):
     """Every track ends once, whatever phase the kills fall into."""
     kills = int(os.environ.get("MEGAHARNESS_KILLS", "25"))

@@ -13,6 +13,8 @@ from datetime import datetime
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 TRACK = "---\nharness_id: shell\n---\n```sh\necho ok\n```\n"
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -32,7 +34,6 @@ def _demo(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_demo_finishes_although_its_daemon_is_killed(tmp_path: Path) -> None:
     ran = _demo(tmp_path, "--crash", str(tmp_path / "demo"))

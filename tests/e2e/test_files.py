@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import time
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 GATED = "---\nharness_id: shell\n---\n# Wait\n\n```sh\nuntil [ -e {gate} ]; do sleep 0.05; done\necho gone on\n```\n"
 
 

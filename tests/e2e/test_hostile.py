@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 NASTY = "a;touch X;'\"`touch X`$(touch X)#(touch X) & | \\ %n{}[]*?~!"
 

@@ -67,6 +67,7 @@ def test_a_dropped_file_is_run_verified_measured_and_moved(bench):
     assert os.listdir(bench.root / "tracks/.tmp") == []
 
 
+@pytest.mark.slow
 def test_the_commands_work_while_it_runs_and_after(bench, waiting):
     bench.up()
     gate = bench.home / "gate"
@@ -120,6 +121,7 @@ def test_checks_that_fail_land_in_failed_with_their_receipts(bench):
     assert "exit 3" in bench.mh("why", "red")
 
 
+@pytest.mark.slow
 def test_an_agent_that_lies_is_asked_again_with_the_receipts_and_then_fails(bench):
     bench.up()
     bench.drop(
@@ -153,6 +155,7 @@ def test_how_it_died_is_told_apart(bench, script, termination):
     assert bench.rows()[0]["termination"] == termination
 
 
+@pytest.mark.slow
 def test_a_bad_file_is_refused_with_line_and_way_out_and_its_bytes_stay(bench, waiting):
     bench.up()
     bad = "---\nharnes_id: shell\npriority: high\n---\nDo it\n"
@@ -173,6 +176,7 @@ def test_a_bad_file_is_refused_with_line_and_way_out_and_its_bytes_stay(bench, w
     waiting(lambda: bench.folder("failed") == [], "the reason is gone too")
 
 
+@pytest.mark.slow
 def test_a_bad_file_that_is_corrected_in_time_runs(bench, waiting):
     bench.up()
     path = bench.drop("typo.md", "---\nharnes: shell\n---\n```sh\necho ok\n```\n")
@@ -187,6 +191,7 @@ def test_a_project_is_refused_with_a_reason(bench, waiting):
     waiting(lambda: "projects cannot be worked in yet" in json.dumps(bench.view()["needs_you"]), "the reason")
 
 
+@pytest.mark.slow
 def test_order_after_priority_and_slots(bench, waiting):
     (bench.root / "megaharness.toml").write_text("[limits]\nslots = 1\n")
     track = "---\nharness_id: shell\n{}---\n```sh\nbasename $PWD | tee -a {}\n```\n"
@@ -224,6 +229,7 @@ def test_a_failed_predecessor_holds_its_followers_and_says_so(bench, waiting):
     assert bench.folder("queued") == ["second.md"]
 
 
+@pytest.mark.slow
 def test_a_clock_time_waits(bench, waiting):
     bench.up()
     later = time.strftime("%H:%M:%S", time.localtime(time.time() + 12))
@@ -232,6 +238,7 @@ def test_a_clock_time_waits(bench, waiting):
     assert bench.settled("later.md") == "done"
 
 
+@pytest.mark.slow
 def test_interrupt_ends_the_whole_tree_and_requeue_goes_on_in_the_same_place(bench, waiting):
     bench.up()
     marker = bench.home / "pids"
@@ -260,6 +267,7 @@ def test_interrupt_ends_the_whole_tree_and_requeue_goes_on_in_the_same_place(ben
     assert os.path.isdir(place), "the old work stays"
 
 
+@pytest.mark.slow
 def test_drop_takes_text_standard_input_and_files_and_refuses_mistakes(bench, tmp_path):
     assert "round-tax" in bench.mh("drop", "Round tax", "-H", "shell", "--check", "true")
     assert 'harness_id: "shell"' in bench.text("queued", "round-tax.md")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 LONG = "---\nharness_id: shell\n---\n# Long\n\n```bash\nfor n in $(seq 200); do echo line $n; sleep 0.1; done\n```\n"
 
 

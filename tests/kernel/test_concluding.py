@@ -29,6 +29,8 @@ from daemon.spool.sessions import Claim
 from daemon.tracks.machine import judge
 from daemon.tracks.track import load
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Desk:
