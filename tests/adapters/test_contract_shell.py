@@ -10,6 +10,8 @@ from adapters.harnesses.shell import Shell
 from adapters.ports import Harness
 from adapters.testing import Bench, HarnessContract
 
+pytestmark = pytest.mark.slow
+
 
 class ShellThatIsMissing(Shell):
     program = "/nowhere/python"

@@ -28,6 +28,8 @@ from adapters.ports import Harness, Order, Running
 from adapters.terminals.tmux import Tmux
 from adapters.testing import Bench, wait_for
 
+pytestmark = pytest.mark.slow
+
 VIEWER = [sys.executable, "-P", "-m", "adapters.viewer"]
 
 
@@ -327,7 +329,6 @@ def test_no_directory_is_told(tmp_path: Path) -> None:
     assert "SESSION_DIR" in run.stderr
 
 
-@pytest.mark.slow
 def test_a_large_stream_takes_little_memory(tmp_path: Path) -> None:
     directory = session_of_files(
         tmp_path, b'{"type": "say", "text": "%s"}\n' % (b"x" * 200) * 300_000, code=0

@@ -10,11 +10,12 @@ import pytest
 
 from adapters.testing import wait_for
 
+pytestmark = pytest.mark.slow
+
 HOW_TO = Path(__file__).resolve().parents[2] / "docs/how-to/use-any-agent.md"
 SHELL = "---\nharness_id: shell\n---\n```sh\n{}\n```\n"
 
 
-@pytest.mark.slow
 def test_show_lists_every_attempt(place):
     place.mh("up", "-d")
     place.queue(

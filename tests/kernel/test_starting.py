@@ -24,6 +24,8 @@ from daemon.kernel.starting import Start, environment, failed_receipts, find_pla
 from daemon.spool.sessions import Claim
 from daemon.tracks.track import load
 
+pytestmark = pytest.mark.slow
+
 TASK = b"---\ndone_when:\n- run: test -e out\n---\n# Do it\n\n```fake\nappend out ran\nkeep brief\nsay done\n```\n"
 
 
