@@ -54,7 +54,7 @@ SECRET = "sk-contract-5f0c1e7a9b"
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T | None], what: str, seconds: float = 30.0) -> T:
+def wait_for(condition: Callable[[], T | None], what: str, seconds: float = 60.0) -> T:
     """The first value of `condition` that is true. Fails with `what` when there was none in time."""
     until = time.monotonic() + seconds
     while True:

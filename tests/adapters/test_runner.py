@@ -13,9 +13,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 import pytest
@@ -23,26 +23,11 @@ import pytest
 from adapters import session
 from adapters.ports import Cancelled, Ended, Lost, NotStarted, Order, Running
 from adapters.terminals.tmux import Tmux
+from adapters.testing import publish, wait_for
 
 pytestmark = pytest.mark.slow
 
-T = TypeVar("T")
 SECRET = "sk-runner-0b1946ac92492d23"
-
-
-def wait_for(condition: Callable[[], T | None], what: str, seconds: float = 20.0) -> T:
-    until = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < until, f"waited {seconds} s for {what}"
-        time.sleep(0.005)
-    return value
-
-
-def publish(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    temp = path.with_name(f".{path.name}.tmp")
-    temp.touch(mode)
-    temp.write_bytes(data)
-    temp.rename(path)
 
 
 class Lab:
@@ -1139,7 +1124,8 @@ def test_a_viewer_that_does_not_leave_is_made_to(lab: Lab) -> None:
     )
     lab.pane(place)
     (pid,) = numbers(lab.root / "v", 1)
-    wait_for(lambda: isinstance(session.status(place), Ended), "the end", 2.0)  # not after the viewer
+    wait_for(lambda: isinstance(session.status(place), Ended), "the end")
+    assert alive(pid)  # the end does not wait for the viewer, which has ten seconds
     wait_for(lambda: not alive(pid), "the viewer's end")
     assert lab.exit_of(place)["strays"] == 0
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pytest
 from adapters import session
 from adapters.errors import TerminalError
 from adapters.ports import Cancelled, Ended, Lost, NotStarted, Order, Running, Window
+from adapters.testing import wait_for
 
 EXIT = {
     "v": 1,
@@ -33,13 +34,6 @@ EXIT = {
     "bytes": 12,
     "strays": 1,
 }
-
-
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, f"waited {seconds} s for {what}"
-        time.sleep(0.005)
 
 
 class Publishing:

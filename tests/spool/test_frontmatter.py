@@ -616,7 +616,7 @@ def test_both_yaml_parsers_say_the_same(front: str) -> None:
 def test_no_file_takes_long(text: str) -> None:
     start = time.perf_counter()
     readable(text.encode())
-    assert time.perf_counter() - start < 5
+    assert time.perf_counter() - start < 60  # it hangs, or it does not: no measure of speed
 
 
 def test_a_small_file_is_read_in_well_under_a_millisecond() -> None:
