@@ -36,7 +36,9 @@ WORKSPACE = (
     Entry(
         "tracks/queued/",
         "you, `mh drop`",
-        "tracks that wait; the daemon never writes here, it renames out",
+        "tracks that wait; the daemon never writes here, it renames out, and back in when you ask for it. "
+        "What is saved under the name of a track that runs is an edit of it; the same up to a minute after its "
+        "end goes on with the changed text, or, unchanged, is not run again. Another text is a track of its own",
         "a file goes when it is claimed",
     ),
     Entry("tracks/active/", "daemon", "claimed tracks", "a file goes when its track is settled"),

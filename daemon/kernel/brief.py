@@ -8,20 +8,31 @@ from daemon.kernel.contract import Receipt
 from daemon.tracks import thread
 from daemon.tracks.track import Check, Prose
 
-SCRATCH = (
-    "You work in an empty git repository made for this task. If the task needs an existing repository, "
-    "say so and stop. Nobody is there to answer questions: decide, go on, and say in your last message what "
-    "you decided."
+ALONE = (
+    "If the task needs an existing repository, say so and stop. Nobody is there to answer questions: decide, "
+    "go on, and say in your last message what you decided."
+)
+EMPTY = f"You work in an empty git repository made for this task. {ALONE}"
+GOES_ON = (
+    "You work in a git repository made for this task; what lies in it is the work of the attempts before "
+    f"this one: go on from there. {ALONE}"
 )
 
 
 def compose(
-    body: str, checks: Sequence[Check], failed: Sequence[Receipt], said: Sequence[str] = (), *, prose: bool
+    body: str,
+    checks: Sequence[Check],
+    failed: Sequence[Receipt],
+    said: Sequence[str] = (),
+    *,
+    prose: bool,
+    goes_on: bool = False,
 ) -> str:
     """The brief. `prose` False: the task alone, byte for byte (a script is run, not read).
 
     failed: receipts of the last attempt's checks that were not met. said: what
-    a person typed while it ran; a new session knows nothing of it.
+    a person typed while earlier attempts ran; a new session knows nothing of
+    it. goes_on: it works where an earlier attempt did.
     """
     if not prose:
         return thread.without_results(body)
@@ -30,7 +41,7 @@ def compose(
     if replies := thread.replies(body):
         parts.append("## Added since, oldest first\n\n" + "\n\n".join(replies))
     if said:
-        parts.append("## Said while the last attempt ran, oldest first\n\n" + "\n\n".join(said))
+        parts.append("## Said while earlier attempts ran, oldest first\n\n" + "\n\n".join(said))
     if failed:
         parts.append("## What the last attempt left open\n\n" + "\n\n".join(map(_receipt, failed)))
     if checks:
@@ -38,7 +49,7 @@ def compose(
             "## Done when\n\nThese are judged after you have ended; your own word is not asked for.\n\n"
             + "\n".join(map(_check, checks))
         )
-    parts.append(f"## Where you are\n\n{SCRATCH}")
+    parts.append(f"## Where you are\n\n{GOES_ON if goes_on else EMPTY}")
     return "\n\n".join(parts) + "\n"
 
 

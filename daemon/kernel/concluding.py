@@ -50,7 +50,11 @@ def given_up(why: str) -> Concluded:
 
 @dataclass(frozen=True, slots=True)
 class Conclude:
-    """Gathered by the loop. stopped: why a person stopped it while its checks ran; then none are run."""
+    """Gathered by the loop.
+
+    stopped: why a person stopped it while its checks ran; then none are run. before: the sessions of this
+    stay in ``active/`` before this one, oldest first: the file has no results of theirs.
+    """
 
     session: Path
     claim: Claim
@@ -61,6 +65,7 @@ class Conclude:
     check_seconds: float
     stopped: str | None
     cancelled: threading.Event
+    before: Sequence[Path] = ()
 
 
 def conclude(
@@ -104,7 +109,7 @@ def conclude(
         outcome=outcome,
         ended=order.status if isinstance(order.status, Ended) else None,
         notes=tuple(notes),
-        said=tuple(typed(order.session)),
+        said=tuple(text for session in (*order.before, order.session) for text in typed(session)),
     )
 
 

@@ -165,12 +165,22 @@ class Enactor:
         table = self._parts.settings.table(str(known.extra.get("harness", "")))
         return starting.environment(table.env, tuple(table.pass_env))
 
+    def _earlier(self, known: Claim) -> tuple[Path, ...]:
+        """The track's sessions before this one, newest first; none from before a fresh start."""
+        sessions = self._parts.sessions
+        found: list[Path] = []
+        for ref in reversed(sessions.of(known.item)):
+            if ref.attempt < known.attempt:
+                found.append(sessions.path(ref.id))
+                claim = sessions.claim(ref.id)
+                if claim is not None and claim.extra.get("fresh"):
+                    break
+        return tuple(found)
+
     def _start(self, session: str, now: Now) -> None:
         parts, memory = self._parts, self._parts.memory
         known = claim_of(parts, session)
         track = loaded(parts, known)
-        refs = parts.sessions.of(known.item)
-        earlier = [parts.sessions.path(ref.id) for ref in refs if ref.attempt < known.attempt]
         minutes = track.track.budget.minutes or float(parts.settings.limits.minutes)
         model = known.extra.get("model")
         try:
@@ -187,7 +197,7 @@ class Enactor:
             env=self._environment(known),
             wall_s=minutes * 60.0,
             wake=parts.workspace.wake_file(session),
-            earlier=tuple(reversed(earlier)),
+            earlier=self._earlier(known),
             fresh=bool(known.extra.get("fresh")),
         )
         memory.starting.add(session)
@@ -291,6 +301,11 @@ class Enactor:
             check_seconds=parts.settings.limits.check_minutes * 60.0,
             stopped=stops[0].why or "interrupted" if stops else None,
             cancelled=cancelled,
+            before=tuple(
+                parts.sessions.path(ref.id)
+                for ref in parts.sessions.of(known.item)
+                if known.round <= ref.attempt < known.attempt
+            ),
         )
         parts.memory.concluding[session] = cancelled
         self._submit(

@@ -11,7 +11,8 @@ from daemon.kernel.parts import Parts
 from daemon.kernel.settling import Settler
 from daemon.spool.exchange import content_hash
 from daemon.spool.sessions import STAYS, Claim
-from daemon.spool.states import ACTIVE, DONE, FAILED, State
+from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, State
+from daemon.spool.store import same_name
 from daemon.tracks import thread
 
 
@@ -32,12 +33,17 @@ class LateSaves:
     def set_aside(self, name: str, state: State, session: str) -> None:
         """An editor saved a track's file to where it was before: text to merge, nothing to run."""
         path = self._parts.store.path(state, name)
-        self._parts.exchange.set_aside(path, session)
+        # What lies in queued/ is there to be run; what appears in active/ is an editor's, of what it was.
+        self._parts.exchange.set_aside(path, session, again=state == QUEUED)
         self._parts.store.look([path])
-        self._parts.log.info("saved after its end", name=name, session=session)
+        self._parts.log.info("saved where it was before", name=name, state=state, session=session)
 
-    def merge(self, session: str, theirs: bytes, ours: str) -> None:
-        """A person's text that came out of an exchange, or was saved into it later: put it where the track is now."""
+    def merge(self, session: str, theirs: bytes, ours: str, again: bool) -> None:
+        """A person's text that came out of an exchange, or was saved into it later: put it where the track is now.
+
+        again: it was saved to be run. When its track was settled in the
+        meantime, and it says something else than what was run, it is queued.
+        """
         parts = self._parts
         known = parts.sessions.claim(session)
         if known is not None and (newest := parts.sessions.newest(known.item)) is not None:
@@ -45,13 +51,20 @@ class LateSaves:
         path = self._file_of(known) if known is not None else None
         if known is not None and path is not None:
             there = parts.files.read(path)
-            if _own_text(theirs) == _own_text(there):
-                return
             spec = parts.files.read(parts.sessions.path(session) / "spec.md")
-            untouched = content_hash(there) == ours or _own_text(there) == _own_text(spec)
-            # An old buffer knows nothing of later attempts, nor of what was replied to them.
-            if untouched and thread.results(there) <= {*thread.results(theirs), known.session}:
+            if again and _own_text(theirs) == _own_text(spec):
+                parts.log.info("saved as it was: not run again", track=known.item, way="mh requeue")
+                return
+            if _own_text(theirs) == _own_text(there):
+                self._queue(known, path, again)
+                return
+            ours_alone = content_hash(there) == ours and thread.results(there) <= {
+                *thread.results(theirs),
+                known.session,
+            }
+            if ours_alone or thread.builds_on(theirs, there, spec, known.session):
                 self._put_on_top(path, known, there, theirs)
+                self._queue(known, path, again)
                 return
         # Two different texts of a person: neither may win by itself. Both are kept.
         folder = parts.sessions.path(session)
@@ -81,9 +94,34 @@ class LateSaves:
         parts.store.look([path])
         parts.log.info("late save merged", track=known.item, path=str(path))
 
+    def _queue(self, known: Claim, path: Path, again: bool) -> None:
+        """A settled track whose text was changed in queued/ goes on with it, as if its file had been moved there."""
+        parts = self._parts
+        ran = parts.sessions.path(known.session) / "spec.md"
+        if not again or path.parent.name not in (DONE, FAILED):
+            return
+        if _own_text(parts.files.read(path)) == _own_text(parts.files.read(ran)):
+            return  # a crash came in between: it has run since
+        settled: State = DONE if path.parent.name == DONE else FAILED
+        name = parts.store.move(path.name, settled, QUEUED)
+        parts.log.info("changed in queued/ after its end: it goes on", track=known.item, name=name)
+
     def _file_of(self, known: Claim) -> Path | None:
         place = self._parts.sessions.place(known.session)
         if place is not None and place[0] in (DONE, FAILED):
-            return self._observer.place_of(known.session)
+            return self._observer.place_of(known.session) or self._queued_again(known)
         path = self._parts.store.path(ACTIVE, known.name)
         return path if path.is_file() else None
+
+    def _queued_again(self, known: Claim) -> Path | None:
+        """Its file, which was moved from where it was settled back into the queue."""
+        for name in sorted(self._parts.store.names(QUEUED)):
+            if not same_name(name, known.name):
+                continue
+            path = self._parts.store.path(QUEUED, name)
+            try:
+                if thread.block_session(self._parts.files.read(path)) == known.session:
+                    return path
+            except (DocumentError, OSError):
+                continue
+        return None

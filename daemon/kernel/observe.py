@@ -65,10 +65,11 @@ class _Queue:
 def not_built(loaded: Loaded) -> Iterator[Problem]:
     """What a track may ask for by the format, and this version cannot do."""
     if loaded.track.project_id is not None:
+        key = loaded.written_as("project_id")
         yield Problem(
             "projects cannot be worked in yet: every track works in a scratch repository of its own",
-            line=loaded.document.line_of("project_id"),
-            field="project_id",
+            line=loaded.document.line_of(key),
+            field=key,
             value=loaded.track.project_id,
             hint="take the line out",
         )
@@ -304,7 +305,7 @@ class Observer:
             )
         except OSError as error:
             return replace(candidate, holds=(Hold(f"it cannot be read: {error.strerror}", now.mono + 1.0),))
-        if (late := self._late_save_of(entry, peek, now)) is not None:
+        if (late := self._late_save_of(entry, peek)) is not None:
             return replace(candidate, holds=tuple(holds), late=late)
         if peek.problems or peek.empty:
             return replace(candidate, fault=self._fault(entry, peek, now), holds=tuple(holds))
@@ -341,7 +342,7 @@ class Observer:
                 return newest.id
         return None
 
-    def _late_save_of(self, entry: Entry, peek: Peek, now: Now) -> str | None:
+    def _late_save_of(self, entry: Entry, peek: Peek) -> str | None:
         """The session whose file this is once more: an editor's late save, unless that file was moved here.
 
         In queued/ only what has no block of ours can be one (a requeued file
@@ -355,19 +356,33 @@ class Observer:
             known = self._parts.sessions.claim(newest.id) if newest is not None else None
             if newest is None or known is None or known.name != entry.name:
                 continue
-            if not self._has_place(newest.id, known.name, entry.state, now):
+            if not self._has_place(newest.id, known.name, entry):
                 continue
-            if self._begins_like(peek.loaded, newest.id):
+            if self._begins_like(peek.loaded, newest.id) and self._takes(entry, newest.id):
                 return newest.id
         return None
 
-    def _has_place(self, session: str, name: str, state: State, now: Now) -> bool:
+    def _takes(self, entry: Entry, session: str) -> bool:
+        """Whether the settled file can take this text; otherwise, in queued/, it is a track of its own."""
+        path = self.place_of(session)
+        if path is None or entry.state != QUEUED:
+            return True
+        try:
+            theirs = self._parts.files.read(self._parts.store.path(entry.state, entry.name))
+            spec = self._parts.files.read(self._parts.sessions.path(session) / "spec.md")
+            return thread.own_text(theirs) == thread.own_text(spec) or thread.builds_on(
+                theirs, self._parts.files.read(path), spec, session
+            )
+        except (OSError, DocumentError):
+            return False
+
+    def _has_place(self, session: str, name: str, entry: Entry) -> bool:
         """Whether this session's own file is somewhere else, where such a text can be merged."""
         settlement = self._parts.sessions.settlement(session)
         if settlement is None:
-            return state == QUEUED and name in self._parts.store.entries(ACTIVE)
-        recent = now.wall - seconds(settlement.at) < JUST_SETTLED
-        return self.place_of(session) is not None and (state == ACTIVE or recent)
+            return entry.state == QUEUED and name in self._parts.store.entries(ACTIVE)
+        recent = entry.ctime_ns / 1e9 - seconds(settlement.at) < JUST_SETTLED
+        return self.place_of(session) is not None and (entry.state == ACTIVE or recent)
 
     def _begins_like(self, loaded: Loaded, session: str) -> bool:
         try:

@@ -47,8 +47,8 @@ def environment(extra: Mapping[str, str], passed: tuple[str, ...] = ()) -> dict[
 class Start:
     """Everything that a start needs, gathered by the loop.
 
-    earlier: the directories of the track's sessions before this one, newest first; one that was stopped
-        before it started has neither a place nor receipts.
+    earlier: the directories of the track's sessions before this one, newest first, back to the last fresh
+        start; one that was stopped before it started has neither a place nor receipts.
     """
 
     session: Path
@@ -76,8 +76,9 @@ def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) 
         order.loaded.document.body,
         order.loaded.track.done_when,
         next((failed_receipts(session) for session in earlier if os.path.isdir(session / "receipts")), []),
-        typed(earlier[0]) if earlier else (),
+        [text for session in reversed(earlier) for text in typed(session)],
         prose=order.harness.capabilities().prose,
+        goes_on=any(before == place for before in map(find_place, earlier)),
     )
     publish(order.session / "brief.md", brief.encode())
     order.harness.spawn(

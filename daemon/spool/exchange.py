@@ -5,7 +5,7 @@ Invariants kept here:
 * the rewritten file is whole at every moment, under its own name;
 * what was at the path comes out into ``.displaced/`` and is looked at before it goes: what a person
   wrote there, before or after the swap, is merged, and only then removed;
-* the name of a displaced file says what it must contain if nobody touched it:
+* the name of a displaced file says what it must contain if nobody touched it, and where it came from:
   ``<session>.<hash of ours>.<hash of what we read>.<random>.md``; so nothing has to be remembered over a
   crash. It gets that name when it is whole; until then its name begins with a dot, and it may be deleted.
 """
@@ -28,8 +28,10 @@ QUIET = 3.0
 LIMIT = 64 << 20
 #: Before the hash of ours: it holds a text of a person that was not in what we read.
 MERGED = "merged-"
+#: In place of the hash of what we read: a person saved it, where it was to be run.
+AGAIN = "again-"
 
-Merge = Callable[[str, bytes, str], None]
+Merge = Callable[[str, bytes, str, bool], None]
 
 
 def content_hash(data: bytes) -> str:
@@ -108,9 +110,10 @@ class Exchange:
             raise
         return temp
 
-    def set_aside(self, path: Path, session: str) -> None:
-        """Take a file away whose text the next sweep is to merge: it came after its item was settled."""
-        aside = self._displaced / f"{session}.{MERGED}.{MERGED}.{secrets.token_hex(6)}.md"
+    def set_aside(self, path: Path, session: str, *, again: bool) -> None:
+        """Take a file away whose text the next sweep is to merge: it came after its item was taken or settled."""
+        origin = AGAIN if again else MERGED
+        aside = self._displaced / f"{session}.{MERGED}.{origin}.{secrets.token_hex(6)}.md"
         if self._pending is not None:
             self._pending.add(aside.name)
         self.fresh = True
@@ -121,11 +124,12 @@ class Exchange:
     def sweep(self, wall: float, merge: Merge) -> float | None:
         """Look at displaced files; returns the seconds until the next look, None when none is left.
 
-        `merge(session, theirs, ours)` is called for a file that holds
+        `merge(session, theirs, ours, again)` is called for a file that holds
         something that nobody has seen yet: `theirs` its bytes, `ours` the
         `content_hash` of what we had put in its place ("" when that held
-        another text of a person). When it returns, the text is safe elsewhere
-        and the file goes.
+        another text of a person), `again` as it was set aside. When it
+        returns, the text is safe elsewhere and the file goes; after a crash
+        it may be called once more.
         """
         self.fresh = False
         if self._pending is None:
@@ -161,7 +165,7 @@ class Exchange:
                 opened.lease()
                 content = opened.read(LIMIT)
                 if content_hash(content) not in (ours, base):
-                    merge(session, content, "" if parts[1].startswith(MERGED) else ours)
+                    merge(session, content, "" if parts[1].startswith(MERGED) else ours, base == AGAIN)
                 # The lease is held to here: nobody can have written since it was read.
                 if opened.lease_broken():
                     return False

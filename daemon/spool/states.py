@@ -4,7 +4,7 @@
                    |  <--put back--   |  \\--settle--> failed
                    |  <---requeue-----|                 |
                    \\--refuse--------------------------> failed
-                      <---requeue (by hand)--- done, failed
+                      <-------requeue--------- done, failed
 
 A state is the name of the folder the file lies in; nothing else says it.
 """
@@ -30,4 +30,7 @@ TRANSITIONS: Final[dict[tuple[State, State], str]] = {
     (ACTIVE, DONE): "settle",
     (ACTIVE, FAILED): "settle",
     (QUEUED, FAILED): "refuse",
+    # For a person who saved it, changed, to queued/ just after it was settled.
+    (DONE, QUEUED): "requeue",
+    (FAILED, QUEUED): "requeue",
 }

@@ -17,6 +17,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from daemon.errors import DocumentError
 from daemon.spool import frontmatter
 
 BLOCK = "megaharness"
@@ -152,7 +153,7 @@ def render_result(result: Result) -> str:
         parts.append(quoted(result.answer[-ANSWER_LIMIT:]))
     if result.said:
         typed = "\n\n".join(quoted(text[-SAID_LIMIT:]) for text in result.said)
-        parts.append(f"Typed in the pane while it ran:\n\n{typed}")
+        parts.append(f"Typed in the pane:\n\n{typed}")
     if result.checks:
         lines = []
         for check in result.checks:
@@ -204,6 +205,29 @@ def own_text(data: bytes) -> tuple[str, str]:
     document = frontmatter.read(data)
     meta = {key: value for key, value in document.meta.items() if key != BLOCK}
     return (repr(sorted(meta.items())), without_results(document.body).strip())
+
+
+def builds_on(theirs: bytes, there: bytes, claimed: bytes, session: str) -> bool:
+    """Whether `theirs` may take the place of `there`: nothing that a person wrote there is missing in it.
+
+    claimed: the text as it was when `theirs` was opened at the latest.
+    session: whose result `theirs` need not know of.
+    """
+    # An old buffer knows nothing of later attempts, nor of what was replied to them.
+    if not results(there) <= {*results(theirs), session}:
+        return False
+    try:
+        (meta, body), saved, known = own_text(there), own_text(theirs), own_text(claimed)
+    except DocumentError:
+        return False
+    if (meta, body) == known:
+        return True
+    rest = iter(_lines(saved[1]))
+    return meta in (saved[0], known[0]) and all(line in rest for line in _lines(body))
+
+
+def _lines(body: str) -> list[str]:
+    return [line.rstrip() for line in body.splitlines() if line.strip()]
 
 
 def block_session(data: bytes) -> str | None:

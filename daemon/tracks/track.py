@@ -143,6 +143,10 @@ class Loaded:
         """Nothing is asked for: no text below the frontmatter."""
         return not self.document.body.strip("\ufeff \t\r\n\f\v")
 
+    def written_as(self, name: str) -> str:
+        """The spelling of a key that the file uses; its name when it has none of them."""
+        return next((key for key in self.document.meta if _CANONICAL.get(key) == name), name)
+
 
 def load(data: bytes, name: str) -> Loaded:
     """Read a track's file; DocumentError holds everything that is wrong with it, by line."""
@@ -449,10 +453,10 @@ class _Reading:
         if value is None or value == "":
             return Budget()
         if not isinstance(value, dict):
-            hint = (
-                "write budget: {usd: 5}" if not isinstance(value, str) else f"write budget: {{usd: {value}}}"
-            )
-            self._bad(path, "a budget says of what", f"{hint}; there are {', '.join(_BUDGET)}", value)
+            # Of all amounts only the minutes are enforced yet.
+            number = value if isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) else "90"
+            hint = f"write budget: {{minutes: {number}}}; there are {', '.join(_BUDGET)}"
+            self._bad(path, "a budget says of what", hint, value)
             return Budget()
         amounts: dict[str, object] = {}
         for name, amount in value.items():

@@ -157,7 +157,7 @@ def explore(method: Method, depth: int, lives: Sequence[Life] = LIVES) -> Tally:
     for offset, life in enumerate(lives):
         points = points_of(life)
         first = {"errno": refusals, "edit": edits}.get(method.name, crashes)(points)
-        if method.name == "edit" and life.deletes:
+        if method.name == "edit" and life.alone:
             continue
         for fault in first[offset % every :: every]:
             counters = tally.run(life, [fault], points[fault.at])

@@ -53,6 +53,12 @@ def _zombie(world: World) -> None:
     world.put("active/zombie.md", spec + b"\nsaved from an old buffer\n", "saved from an old buffer")
 
 
+def _changed_in_queued(world: World) -> None:
+    settled = next(world.workspace.sessions.glob("late-*"))
+    spec = (settled / "spec.md").read_bytes()
+    world.put("queued/late.md", spec + b"\nand a correction\n", "and a correction")
+
+
 def _requeue_afresh(world: World) -> None:
     requests.write(world.workspace.requests, world.workspace.tmp, "fresh", track="dead")
     world.move("failed/dead.md", "queued/dead.md")
@@ -153,11 +159,18 @@ LIVES = (
         deeds=(Deed(lambda w: w.exists("done/zombie.md"), _zombie),),
     ),
     Life(
+        "changed in queued just after",
+        {"queued/late.md": track("late")},
+        {"done/late.md": 2},
+        deeds=(Deed(lambda w: w.exists("done/late.md") and not w.parts.sessions.open(), _changed_in_queued),),
+        alone=True,
+    ),
+    Life(
         "deleted while it ran",
         {"queued/gone.md": track("gone")},
         {"done/gone.md": 1},
         {"gone": Part(lasts=3)},
         deeds=(Deed(lambda w: w.running("gone"), _delete_active),),
-        deletes=True,
+        alone=True,
     ),
 )

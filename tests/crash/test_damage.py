@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from daemon.tracks import thread
 from tests.crash.lives import track
 from tests.crash.stage import Part
 from tests.crash.world import Life, World, rows
@@ -135,6 +138,51 @@ def test_an_edit_of_the_running_track_in_queued_is_no_second_one(ws: Path) -> No
     assert not world.exists("queued/one.md")
     assert world.workspace.done.joinpath("one.md").read_bytes().count(b"more words") == 1
     assert sum(name.startswith("one-") for name in world.stage.runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("saved", "runs"),
+    [
+        pytest.param(lambda text: text, 1, id="as it was"),
+        pytest.param(lambda text: text + b"\nmore words\n", 2, id="with more words"),
+        pytest.param(
+            lambda text: text.replace(b"---\n#", b"done_when: [{run: 'true'}]\n---\n#", 1), 2, id="contract"
+        ),
+    ],
+)
+def test_what_is_saved_to_queued_just_after_its_end_goes_on_when_it_says_something_new(
+    ws: Path, saved: Callable[[bytes], bytes], runs: int
+) -> None:
+    world = a_world(ws, Part())
+    steps(world, 20)
+    assert world.exists("done/one.md")
+    theirs = saved(world.life.drop["queued/one.md"])
+    world.put("queued/one.md", theirs)
+    steps(world, 60)
+    assert sum(name.startswith("one-") for name in world.stage.runs) == runs
+    assert sorted(os.listdir(world.workspace.queued)) == []
+    assert [name for name in os.listdir(world.workspace.done) if name.startswith("one")] == ["one.md"]
+    data = world.workspace.done.joinpath("one.md").read_bytes()
+    assert thread.own_text(data) == thread.own_text(theirs)
+    assert len(thread.results(data)) == runs
+    newest = world.parts.sessions.newest("one")
+    assert newest is not None
+    # What the file says is what was run.
+    ran = (world.parts.sessions.path(newest.id) / "spec.md").read_bytes()
+    assert thread.own_text(ran) == thread.own_text(data)
+
+
+def test_what_a_settled_file_cannot_take_is_a_track_of_its_own(ws: Path) -> None:
+    """It was replied to meanwhile: neither text may win, and neither is lost."""
+    world = a_world(ws, Part())
+    steps(world, 20)
+    done = world.workspace.done / "one.md"
+    done.write_bytes(done.read_bytes() + b"\na reply\n")
+    world.put("queued/one.md", world.life.drop["queued/one.md"] + b"\nmore words\n")
+    steps(world, 60)
+    assert b"a reply" in done.read_bytes()
+    assert b"more words" in (world.workspace.done / "one~2.md").read_bytes()
+    assert not list(world.workspace.sessions.glob("*/late-save-*.md"))
 
 
 def test_another_text_waits_for_a_name_that_is_still_in_use(ws: Path) -> None:

@@ -164,8 +164,9 @@ class Life:
     parts: dict[str, Part] = field(default_factory=dict)
     deeds: tuple[Deed, ...] = ()
     refused: frozenset[str] = frozenset()
-    #: A person deletes the file: what they typed into it before is gone by their own hand.
-    deletes: bool = False
+    #: The person deletes the file, or saves another version of it: what another editor saved into it before is
+    #: gone by their own hand, or makes a track of its own.
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -343,13 +344,13 @@ class World:
 
     def look_at_queue(self) -> None:
         """Nobody but the person writes into queued/."""
-        for name, (inode, data) in self.queued.items():
+        for name, (inode, data) in list(self.queued.items()):
             path = self.workspace.queued / name
             try:
                 if path.stat().st_ino != inode or path.read_bytes() != data:
                     self.faults.append(f"queued/{name} was written by the daemon")
             except FileNotFoundError:
-                continue
+                del self.queued[name]  # it was taken: what lies there later is another file
 
     def on_point(self) -> None:
         """A writer that a lease keeps waiting goes on as soon as it may, in the file that it had opened."""

@@ -158,10 +158,24 @@ def test_what_is_typed_in_the_pane_is_not_lost(bench, person, waiting):
     assert bench.settled("deaf.md") == "failed"
     second = bench.sessions_named("deaf.md")[1]
     assert "please write a test too" in (second / "brief.md").read_text()
+    assert "Typed in the pane:\n\n> please write a test too" in bench.text("failed", "deaf.md")
+
+    def brief(number: int) -> str:
+        found = waiting(lambda: bench.sessions_named("deaf.md")[number - 1 : number], f"attempt {number}")[0]
+        waiting((found / "brief.md").exists, "its brief")
+        return (found / "brief.md").read_text()
+
+    bench.mh("requeue", "deaf")
+    again = brief(3)
+    assert "please write a test too" in again  # two attempts later, and once
+    assert again.count("please write a test too") == 1
+    assert "go on from there" in again
+    bench.settled("deaf.md")
     bench.mh("requeue", "deaf", "--fresh")
-    third = waiting(lambda: bench.sessions_named("deaf.md")[2:3], "a fresh attempt")[0]
-    waiting((third / "brief.md").exists, "its brief")
-    assert "left open" not in (third / "brief.md").read_text()
+    for number in (5, 6):  # the fresh one, and the one after it
+        afresh = brief(number)
+        assert "please write a test too" not in afresh
+        assert ("left open" in afresh, "go on from there" in afresh) == (number == 6, number == 6)
 
 
 def test_what_is_typed_comes_back_into_the_file(bench, person, waiting):
@@ -175,4 +189,4 @@ def test_what_is_typed_comes_back_into_the_file(bench, person, waiting):
     waiting(lambda: list((session / "inbox/text").glob("*.json")), "it is kept")
     bench.mh("stop", "long")
     bench.settled("long.md")
-    assert "Typed in the pane while it ran:\n\n> mind the gap" in bench.text("failed", "long.md")
+    assert "Typed in the pane:\n\n> mind the gap" in bench.text("failed", "long.md")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.kernel.brief import SCRATCH, compose
+from daemon.kernel.brief import EMPTY, compose
 from daemon.kernel.contract import Receipt
 from daemon.tracks import thread
 from daemon.tracks.thread import Result
@@ -30,7 +30,7 @@ def test_a_script_never_has_our_results_in_it() -> None:
 
 def test_the_task_alone() -> None:
     assert compose("# Do it\n\nplease\n", [], [], prose=True) == (
-        f"# Do it\n\nplease\n\n## Where you are\n\n{SCRATCH}\n"
+        f"# Do it\n\nplease\n\n## Where you are\n\n{EMPTY}\n"
     )
 
 
@@ -55,7 +55,7 @@ def test_everything_in_its_place() -> None:
     assert "- check: `run: pytest -q`\n- check: `exists: a b/*`\n- it is\n  nice\n" in text
     assert "I am done" not in text
     assert "megaharness:" not in text
-    assert text.endswith(f"{SCRATCH}\n")
+    assert text.endswith(f"{EMPTY}\n")
 
 
 def test_a_command_is_neither_folded_nor_cut() -> None:

@@ -25,12 +25,15 @@ def stamped(data: bytes) -> bytes:
 
 @dataclass
 class Merged:
-    """What the sweep handed over: (session, their bytes, hash of ours)."""
+    """What the sweep handed over: (session, their bytes, hash of ours), and which of it was to be run."""
 
     calls: list[tuple[str, bytes, str]] = field(default_factory=list)
+    again: list[bytes] = field(default_factory=list)
 
-    def __call__(self, session: str, theirs: bytes, ours: str) -> None:
+    def __call__(self, session: str, theirs: bytes, ours: str, again: bool) -> None:
         self.calls.append((session, theirs, ours))
+        if again:
+            self.again.append(theirs)
 
     @property
     def texts(self) -> list[bytes]:
@@ -310,7 +313,7 @@ def test_what_cannot_be_merged_now_stays_and_keeps_no_other_waiting(spool: Spool
         (spool.root / ".displaced" / name).write_bytes(name.encode())
     seen = []
 
-    def merge(session: str, theirs: bytes, ours: str) -> None:
+    def merge(session: str, theirs: bytes, ours: str, again: bool) -> None:
         seen.append(session)
         if session == "a-1-0":
             raise OSError(28, "No space left on device")
@@ -327,7 +330,7 @@ def test_what_cannot_be_merged_now_stays_and_keeps_no_other_waiting(spool: Spool
 def test_a_busy_target_is_tried_again(spool: Spool) -> None:
     (spool.root / ".displaced" / f"{SESSION}.0.1.abc.md").write_bytes(b"words")
 
-    def busy(session: str, theirs: bytes, ours: str) -> None:
+    def busy(session: str, theirs: bytes, ours: str, again: bool) -> None:
         raise NotNow("open for writing")
 
     assert spool.exchange.sweep(later(), busy) == QUIET
@@ -340,7 +343,7 @@ def test_a_save_during_the_merge_is_looked_at_again(spool: Spool) -> None:
     seen: list[bytes] = []
     with ExitStack() as stack:
 
-        def merge(session: str, theirs: bytes, ours: str) -> None:
+        def merge(session: str, theirs: bytes, ours: str, again: bool) -> None:
             seen.append(theirs)
             if len(seen) == 1:
                 others.append(stack.enter_context(writer(aside)))
@@ -385,11 +388,13 @@ def test_what_is_not_ours_is_left_alone(spool: Spool, name: str) -> None:
     assert [aside.name for aside in displaced(spool)] == [name]
 
 
-def test_what_is_set_aside_is_merged_by_the_sweep(spool: Spool, path: Path) -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_what_is_set_aside_is_merged_by_the_sweep(spool: Spool, path: Path, again: bool) -> None:
     spool.exchange.sweep(later(), Merged())
-    spool.exchange.set_aside(path, SESSION)
+    spool.exchange.set_aside(path, SESSION, again=again)
     assert not path.exists()
     merged = Merged()
     spool.exchange.sweep(later(), merged)
     assert merged.calls == [(SESSION, b"task\n", "")]
+    assert merged.again == ([b"task\n"] if again else [])
     assert displaced(spool) == []

@@ -249,3 +249,29 @@ def test_boxes_say_what_was_judged() -> None:
     assert "not shown" not in block
     assert "Not committed:\n- `.env (looks like a secret)`" in block
     assert block.endswith(f"Next: look\n\n{CLOSE}\n")
+
+
+CLAIMED = "---\npriority: 1\n---\nDo it\nwell\n"
+SETTLED = CLAIMED + "\n" + result() + "\n"
+LATER = result(session="one-2-0123456789ab", attempt=2)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "there", "does"),
+    [
+        ("---\npriority: 1\n---\nDo it\nbetter\n", SETTLED, True),  # nobody has touched what lies there
+        ("---\npriority: 2\n---\nDo it\nwell\n", SETTLED, True),
+        (CLAIMED, SETTLED + "a reply\n", False),  # which would be lost
+        (CLAIMED + "first\n\na reply\n", SETTLED + "a reply\n", True),
+        (CLAIMED, SETTLED.replace("priority: 1", "priority: 2"), False),
+        (CLAIMED.replace("1", "2") + "more\n", SETTLED.replace("priority: 1", "priority: 2"), True),
+        (CLAIMED + "more\n", SETTLED + LATER, True),
+        (CLAIMED + "more\n", f"{CLAIMED}\n{result(session='one-3-0123456789ab', attempt=3)}{LATER}", False),
+        ("---\npriority: [\n---\nDo it\nbetter\n", SETTLED, False),
+    ],
+)
+def test_a_text_takes_the_place_of_one_that_it_builds_on(theirs: str, there: str, does: bool) -> None:
+    # The newest session's result is known to be there; a person need not have seen it.
+    newest = "one-2-0123456789ab" if LATER in there else SESSION
+    data = there.replace(result() + "\n", "") if newest != SESSION else there
+    assert thread.builds_on(theirs.encode(), data.encode(), CLAIMED.encode(), newest) is does
