@@ -157,12 +157,18 @@ class Supervisor:
                 again = True
                 with self._disk(now):
                     self._enactor.enact(action, now)
-        self._status.publish(now, world, due, self._phase(), self.degraded.reason if self.degraded else None)
+        self._status.publish(now, world, due, self._phase(), self._reason())
         self._tidy_windows(now)
         return now.mono if again else self._next(now, due)
 
     def _phase(self) -> str:
-        return "degraded" if self.degraded else "draining" if self.draining else "running"
+        return "degraded" if self._reason() else "draining" if self.draining else "running"
+
+    def _reason(self) -> str | None:
+        """Why not everything works: the disk refuses, or no window can be had."""
+        if self.degraded is not None:
+            return self.degraded.reason
+        return next(iter(self.parts.memory.windowless.values()), None)
 
     def _next(self, now: Now, due: list[Action]) -> float:
         moments = [self._scan_due]

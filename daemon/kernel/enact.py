@@ -216,6 +216,7 @@ class Enactor:
         memory = self._parts.memory
         if kind == "start":
             memory.starting.discard(session)
+            memory.windowless.pop(session, None)
             if isinstance(result, BaseException):
                 self._start_failed(session, result, now)
             else:
@@ -250,6 +251,7 @@ class Enactor:
             case TerminalError():
                 # Not the track's fault, and it may pass: try for as long as it takes.
                 memory.start_tries[session] = 0
+                memory.windowless[session] = f"{error}{hint}"
                 self._pause("Start", session, now, f"{error}{hint}")
             case HarnessMissing():
                 memory.start_failed[session] = f"setup/harness_missing: {error}{hint}"

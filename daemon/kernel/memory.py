@@ -37,6 +37,8 @@ class Memory:
     start_tries: dict[str, int] = field(default_factory=dict)
     retry_at: dict[str, float] = field(default_factory=dict)
     start_failed: dict[str, str] = field(default_factory=dict)
+    #: Sessions that get no window, and why: the terminal's fault, not theirs.
+    windowless: dict[str, str] = field(default_factory=dict)
     stopped_at: dict[str, float] = field(default_factory=dict)
     #: Sessions seen running: their output alone is no reason for a tick.
     running: set[str] = field(default_factory=set)
@@ -56,6 +58,7 @@ class Memory:
             self.start_tries,
             self.retry_at,
             self.start_failed,
+            self.windowless,
             self.stopped_at,
             self.pauses,
             self.failures,

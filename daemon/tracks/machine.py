@@ -298,6 +298,8 @@ def _due(observed: Session, limits: Limits, now: float) -> Action:
             return Stop(attempt.session, why)
         case Over(attempt, stopping=stopping):
             return Wait(attempt.track, "is being interrupted" if stopping else "its checks are running")
+        case Unstarted(attempt, busy=True, pause=Pause(why=why)):
+            return Wait(attempt.track, f"is being started again; before, {why}")
         case Unstarted(attempt, busy=True):
             return Wait(attempt.track, "is being started")
         case Unstarted(attempt, stop=str(why)):

@@ -108,6 +108,24 @@ def test_a_killed_tmux_server_stops_no_session_and_attach_shows_it_again(bench, 
     assert bench.settled("next.md") == "done"
 
 
+def test_a_stopped_tmux_server_is_shown_as_degraded_and_what_waits_for_it_runs_once(bench, waiting):
+    bench.up()
+    bench.drop("first.md", "---\nharness_id: shell\n---\n```sh\necho ok\n```\n")
+    bench.settled("first.md")
+    server = server_pid(own_socket(bench))
+    os.kill(server, signal.SIGSTOP)
+    try:
+        bench.drop("next.md", "---\nharness_id: shell\n---\n```sh\necho ok\n```\n")
+        waiting(lambda: "did not answer" in str(bench.json()["daemon"]["degraded"]), "it is told")
+        assert "did not answer" in bench.mh("why", "next")
+        assert "degraded" in bench.mh()
+    finally:
+        os.kill(server, signal.SIGCONT)
+    assert bench.settled("next.md") == "done"
+    assert len(bench.sessions_named("next.md")) == 1
+    waiting(lambda: bench.json()["daemon"]["degraded"] is None, "and forgotten")
+
+
 def test_ctrl_c_twice_interrupts(bench, person, waiting):
     bench.up()
     bench.drop("long.md", LONG)

@@ -180,6 +180,10 @@ def test_more_sessions_than_slots_claim_nothing() -> None:
         # claimed
         (Unstarted(ONE), Start(ONE.session)),
         (Unstarted(ONE, busy=True), Wait("one", "is being started")),
+        (
+            Unstarted(ONE, busy=True, pause=Pause(0.0, "tmux did not answer", "Start")),
+            Wait("one", "is being started again; before, tmux did not answer"),
+        ),
         (Unstarted(ONE, tries=1, retry_at=NOW + 3), Wait("one", "is being started", NOW + 3)),
         (Unstarted(ONE, tries=1, retry_at=NOW), Start(ONE.session)),
         # the last window gets its time too
