@@ -17,6 +17,7 @@ entry point group ``megaharness.adapters`` and inherit
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from abc import ABC, abstractmethod
@@ -144,7 +145,12 @@ class CommandHarness(ABC):
         program = str(Path(self.program).expanduser()) if self.program.startswith("~") else self.program
         found = shutil.which(program, path=path)
         if found is None:
-            where = "is not there or cannot be executed" if "/" in program else "is not on the PATH"
+            if there := shutil.which(program, mode=os.F_OK, path=path):
+                raise HarnessMissing(
+                    f"{self.name}: the program {there} is there and cannot be executed",
+                    f"chmod +x {shlex.quote(there)}",
+                )
+            where = "is not there" if "/" in program else "is not on the PATH"
             raise HarnessMissing(
                 f"{self.name}: the program {program!r} {where}",
                 self.hint or f"install it, or give its absolute path in [harness.{self.name}]",

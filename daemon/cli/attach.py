@@ -12,9 +12,11 @@ from adapters import session as live
 from adapters.ports import Running
 from daemon.cli import completion, finding
 from daemon.cli.group import workspace
-from daemon.cli.log import plain_argv
+from daemon.cli.log import not_run, plain_argv
+from daemon.cli.view import clean
 from daemon.errors import UsageError
 from daemon.layout import Workspace
+from daemon.spool.states import DONE, FAILED
 
 
 @click.command("attach")
@@ -29,14 +31,14 @@ def command(ctx: click.Context, track: str | None) -> None:
     place = workspace(ctx)
     found = finding.find(place, track) if track else _choose(place)
     if found.directory is None or found.session is None:
-        raise UsageError(f"{found.id} has not run yet", f"mh why {found.id}")
+        raise not_run(found)
     if isinstance(live.status(found.directory), Running) and found.state == "active":
         _attach(place, found)
         return
     if (found.directory / "events.jsonl").exists():
         _page(found)
         return
-    raise UsageError(f"{found.id} is not running now", f"mh why {found.id}")
+    raise UsageError(f"{found.id} is not running now", f"mh why {found.word}")
 
 
 def _choose(place: Workspace) -> finding.Found:
@@ -74,8 +76,18 @@ def _attach(place: Workspace, found: finding.Found) -> None:
     if os.environ.get("TMUX"):
         argv = tmux.nested_argv(found.id, name)
         os.execvp(argv[0], argv)
-    argv = tmux.attach_argv(found.id, name)
-    os.execvp(argv[0], argv)
+    code = subprocess.run(tmux.attach_argv(found.id, name), check=False).returncode
+    _ended(found)
+    sys.exit(code)
+
+
+def _ended(found: finding.Found) -> None:
+    """How it ended, if it did while it was watched: who leaves its pane sees nothing of it any more."""
+    state, settle = found.record("settled").get("state"), found.record("settle.json")
+    if state not in (DONE, FAILED):
+        return
+    how = clean(settle.get("extra", {}).get("checks") or settle.get("why") or settle.get("termination"))
+    click.echo(f"{found.id}: {state}, {how}" + ("" if state == DONE else f": mh why {found.id}"))
 
 
 def _page(found: finding.Found) -> None:

@@ -16,7 +16,8 @@ import click
 
 import daemon
 from adapters.errors import AdapterError
-from daemon.cli.view import CHANGED, clean, settings_changed
+from daemon.cli import finding, harnesses
+from daemon.cli.view import CHANGED, clean, count, settings_changed
 from daemon.errors import DocumentError, MegaharnessError
 from daemon.layout import Workspace, state_problem
 from daemon.lock import holder
@@ -45,16 +46,16 @@ def command(ctx: click.Context, as_json: bool) -> None:
     place = Workspace(ctx.find_root().obj)
     findings = list(examine(place))
     if as_json:
-        rows = [{slot: getattr(finding, slot) for slot in Finding.__slots__} for finding in findings]
+        rows = [{slot: getattr(found, slot) for slot in Finding.__slots__} for found in findings]
         click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
     else:
         colours = {"OK": "green", "WARN": "yellow", "ERROR": "red"}
-        for finding in findings:
-            mark = click.style(f"{finding.level:5}", fg=colours[finding.level])
-            click.echo(f"{mark} {finding.what:14} {clean(finding.message)}")
-            if finding.fix:
-                click.echo(f"{'':20} {clean(finding.fix)}")
-    if any(finding.level == "ERROR" for finding in findings):
+        for found in findings:
+            mark = click.style(f"{found.level:5}", fg=colours[found.level])
+            click.echo(f"{mark} {found.what:14} {clean(found.message)}")
+            if found.fix:
+                click.echo(f"{'':20} {clean(found.fix)}")
+    if any(found.level == "ERROR" for found in findings):
         ctx.exit(1)
 
 
@@ -117,11 +118,17 @@ def _harnesses(place: Workspace) -> Iterator[Finding]:
         yield from (Finding("ERROR", "settings", line) for line in others)
         yield Finding("ERROR", "settings", last, error.hint)
         return
+    limits = settings.limits
     yield Finding(
-        "OK", "settings", f"{settings.limits.slots} slots, {settings.limits.minutes} minutes a track"
+        "OK", "settings", f"{count(limits.slots, 'slot')}, {count(limits.minutes, 'minute')} a track"
     )
     registry = Registry(settings.tables())
+    faulty = dict(harnesses.faults(settings, registry))
+    for name, fault in faulty.items():
+        yield Finding("ERROR", f"harness {name}", str(fault), fault.hint)
     for name in registry.names():
+        if name in faulty:
+            continue
         try:
             probe = registry.get(name).probe()
         except AdapterError as error:
@@ -139,23 +146,28 @@ def _harnesses(place: Workspace) -> Iterator[Finding]:
         else:
             level: Level = "ERROR" if name in settings.prefer else "WARN"
             yield Finding(level, f"harness {name}", probe.problem, probe.hint)
-    for name in settings.prefer:
-        if name not in registry.names():
-            yield Finding(
-                "ERROR", f"harness {name}", "is preferred and not known", "correct prefer in megaharness.toml"
-            )
     if not settings.prefer:
         yield Finding("OK", "prefer", "is empty: a track runs only when it names its harness")
+    there = holder(place.lock)
+    environ = os.environ if there is None else _names_of(there.pid)
+    for name, lack in harnesses.lacking(settings, environ) if environ is not None else ():
+        again = "mh up -d" if there is None else "mh down && mh up -d"
+        yield Finding("WARN", f"harness {name}", lack, f"set it where the daemon is started, then {again}")
+
+
+def _names_of(pid: int | None) -> set[str] | None:
+    """The names of the variables with which a process was started; None: that cannot be read."""
+    try:
+        data = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return None
+    return {os.fsdecode(each.partition(b"=")[0]) for each in data.split(b"\0") if each}
 
 
 def _lacks_model(table: Mapping[str, Any]) -> bool:
     argv = table.get("argv") or []
     named = any("{model}" in each.replace("{{", "").replace("}}", "") for each in argv)
     return named and table.get("model") is None
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _daemon(place: Workspace) -> Iterator[Finding]:
@@ -175,7 +187,7 @@ def _daemon(place: Workspace) -> Iterator[Finding]:
         yield Finding("ERROR", "tmux server", str(error), error.hint)
         return
     if found.alive:
-        shown = f"{_count(len(found.sessions), 'track')}, {_count(found.windows, 'window')}"
+        shown = f"{count(len(found.sessions), 'track')}, {count(found.windows, 'window')}"
         yield Finding("OK", "tmux server", f"{shown} ({found.socket})")
     else:
         yield Finding("OK", "tmux server", f"is not running; it starts with the first track ({found.socket})")
@@ -203,8 +215,7 @@ def _queue(place: Workspace) -> Iterator[Finding]:
             if why is not None:
                 bad += 1
                 yield Finding("WARN", state, f"{name}: {why}")
-    ignored = sorted(_ignored(place.queued))
-    if ignored:
+    if ignored := finding.ignored(place.queued):
         shown = ", ".join(ignored[:5]) + (", …" if len(ignored) > 5 else "")
         yield Finding(
             "WARN",
@@ -214,13 +225,3 @@ def _queue(place: Workspace) -> Iterator[Finding]:
         )
     if not bad:
         yield Finding("OK", "queue", f"{len(store.names(QUEUED))} queued, {len(store.names(ACTIVE))} active")
-
-
-def _ignored(queued: Path) -> Iterator[str]:
-    """What a person may have meant as a track and the daemon does not see; hidden files are nobody's."""
-    with os.scandir(queued) as listing:
-        for entry in listing:
-            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
-                yield f"{entry.name}/"
-            elif not entry.name.endswith((".md", "~")) and not entry.name.startswith((".", "#")):
-                yield entry.name

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
+import re
 import secrets
+import shlex
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from daemon.cli import completion, finding
-from daemon.cli.group import complain, workspace
+from daemon.cli import completion
+from daemon.cli.group import workspace
 from daemon.durable import Files
-from daemon.errors import DocumentError, SettingsError, UsageError
+from daemon.errors import DocumentError, UsageError
 from daemon.layout import Workspace
 from daemon.lock import holder
-from daemon.spool.claim import FILE_LIMIT
 from daemon.spool.store import is_litter, numbered
 
-if TYPE_CHECKING:
-    from daemon.tracks.track import Time, Track, TrackId
+#: In `Context.meta`: how many of the last words stood after ``--``.
+LITERAL = "daemon.cli.drop.literal"
 
 
-@click.command("drop", context_settings={"ignore_unknown_options": True})
+class _Drop(click.Command):
+    """Remembers what stood after ``--``, which click itself forgets."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[LITERAL] = len(args) - args.index("--") - 1 if "--" in args else 0
+        return super().parse_args(ctx, args)
+
+
+# A text may begin with a dash: which words are wrong options is told below, not by click.
+@click.command("drop", cls=_Drop, context_settings={"ignore_unknown_options": True})
 @click.argument(
     "what", nargs=-1, required=True, metavar="FILE | - | TEXT...", shell_complete=completion.files
 )
@@ -70,60 +79,56 @@ def command(
     The file is checked first: a mistake is told here and nothing is queued.
     It works while the daemon is down; the file waits. A file of yours is
     copied, never moved. A text that has frontmatter says there what it
-    needs: -H, --check, --after and --priority cannot be added to it.
+    needs: -H, --check, --after and --priority cannot be added to it. One
+    that begins with a dash stands after --.
+
+    The workspace ~/megaharness is made if that is the one that is meant and
+    it is not there; another one that is not there is an error.
     """
+    _options_and_files(ctx, what)
     found = workspace(ctx, make=True)
     data, own_name = _read(what)
     data = _with_keys(data, harness, checks, after, priority)
-    from daemon.kernel.observe import not_built
+    from daemon.cli import doubt
     from daemon.tracks import ids
-    from daemon.tracks.track import load, parse_after
 
     try:
-        loaded = load(data, own_name or "track.md")
-        if problems := tuple(not_built(loaded)):
-            raise DocumentError(*problems)
-        predecessors = [parse_after(entry, time.time()) for entry in loaded.track.after]
+        loaded, predecessors = doubt.understand(data, own_name or "track.md")
     except DocumentError as error:
         lines = "\n".join(f"{own_name or 'the text'}: {problem}" for problem in error.problems)
         raise UsageError(f"nothing was queued\n{lines}") from error
-    if loaded.is_empty:
-        raise UsageError("nothing was queued: there is no text", "write what is to be done")
-    if len(data) > FILE_LIMIT:
-        raise UsageError(f"nothing was queued: {len(data)} bytes are more than {FILE_LIMIT}")
     wanted = (
         name.removesuffix(".md") if name else (own_name or ids.slug(loaded.title) + ".md").removesuffix(".md")
     )
     if "/" in wanted or is_litter(f"{wanted}.md"):
         raise UsageError(f"{wanted}.md is not a name for a track's file", "give another with --name")
     path = publish(found, f"{wanted}.md", data)
-    _doubt(found, loaded.track, predecessors)
+    doubt.warn(found, path.name, loaded, predecessors)
     _report(found, path, as_json)
 
 
-def _doubt(found: Workspace, track: Track, predecessors: list[Time | TrackId]) -> None:
-    """Say why it will not run soon. Not an error: what is missing may come."""
-    from adapters.registry import Registry
-    from daemon.config import Settings
-    from daemon.kernel.route import NoRoute, Router
-    from daemon.tracks.track import TrackId
-
-    try:
-        settings = Settings.load(found.settings)
-    except SettingsError as error:
-        complain(
-            f"it will wait until the settings can be used:\n{error}",
-            error.hint or "correct them; `mh doctor` checks them",
+def _options_and_files(ctx: click.Context, what: tuple[str, ...]) -> None:
+    """Raises UsageError for words that are taken for a text and were hardly meant as one."""
+    literal: int = ctx.meta[LITERAL]
+    known = [name for param in ctx.command.get_params(ctx) for name in param.opts if name[0] == "-"]
+    for word in what[: len(what) - literal]:
+        name = word.partition("=")[0]
+        if word != "-" and word.startswith("-") and not re.search(r"\s", name):
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise UsageError(
+                f"nothing was queued: there is no option {name}",
+                f"{meant} A text that begins with - stands after --: mh drop -- TEXT",
+            )
+    if len(what) == 1 and os.path.isdir(what[0]):
+        raise UsageError(f"nothing was queued: {what[0]} is a directory", "mh drop FILE.md")
+    files = [word for word in what if os.path.isfile(word) or (word.endswith(".md") and " " not in word)]
+    if len(what) > 1 and files:
+        each = " ".join(map(shlex.quote, files))
+        raise UsageError(
+            f"nothing was queued: {files[0]} is a file, and there are more words: one file at a time",
+            f'for file in {each}; do mh drop "$file"; done    (a text that names a file: in quotes, as one word)',
         )
-    else:
-        route = Router(Registry(settings.tables()), settings.prefer).route(track, time.monotonic())
-        if isinstance(route, NoRoute):
-            complain(f"it will wait: {route.why}", route.unblock)
-    wanted = [moment.id for moment in predecessors if isinstance(moment, TrackId)]
-    known = finding.ids(found) if wanted else []
-    for name in wanted:
-        if name not in known:
-            complain(f"it waits for {name}, and there is no track with this id yet", "")
 
 
 def _read(what: tuple[str, ...]) -> tuple[bytes, str | None]:
@@ -177,7 +182,8 @@ def _with_keys(
 def publish(found: Workspace, name: str, data: bytes) -> Path:
     """Write it whole and on disk, then rename it into queued/ under a name that is free everywhere."""
     files = Files()
-    files.make_dirs(found.tmp)
+    for folder in (found.tmp, found.queued):
+        files.make_dirs(folder)
     temp = found.tmp / f"drop-{secrets.token_hex(6)}.md"
     files.create(temp, data)
     number = 1

@@ -132,7 +132,7 @@ SESSION = (
         "claim.json",
         "daemon",
         "the authority that this track is claimed: session, item, name, attempt, round, claimed_at, and in `extra` "
-        "harness, model, route, title; durable before anything is started",
+        "harness, model, route, title, the hash of spec.md; durable before anything is started",
     ),
     Entry(
         "spec.md", "daemon", "the track's file, byte for byte as it was claimed: the contract is frozen here"
@@ -193,6 +193,11 @@ SESSION = (
         "daemon",
         "the intent: termination, why, destination (done, failed, queued, stays), the eval row; "
         "a session with it is over for ever",
+    ),
+    Entry(
+        "*.odd-N",
+        "daemon",
+        "what stood where the daemon's own file belongs, and was not the daemon's",
     ),
     Entry(
         "settled",

@@ -1,4 +1,6 @@
-"""What a person means by an id: which track, where its file is, which session is its newest.
+"""What a person means by an id or a path: which track, where its file is, which session is meant.
+
+Invariant: a path means exactly the file that lies there, never another one of that name.
 
 Reads names first and only then the few files that matter, so it stays quick
 with ten thousand settled tracks; imports neither pydantic nor click.
@@ -10,7 +12,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,11 @@ from daemon.errors import NoSuchTrack
 from daemon.layout import Workspace
 from daemon.spool.sessions import STAYS, Ref, parse, read_json
 from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, State
+from daemon.spool.store import is_regular, reason_name
 from daemon.tracks.ids import slug
+
+#: What editors and programs that copy leave beside a file, for a moment or by mistake.
+_PASSING = (".tmp", ".part", ".crdownload", ".swp", ".swx", "~")
 
 
 def content(path: Path, limit: int = 1 << 20, *, tail: bool = False) -> bytes:
@@ -35,13 +41,28 @@ def content(path: Path, limit: int = 1 << 20, *, tail: bool = False) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """state is where the file lies; None: the file is nowhere (a person removed it)."""
+    """state is where the file lies; None: the file is nowhere (a person removed it).
+
+    given: the path below the workspace by which it was asked for, when the id alone means another file.
+    """
 
     id: str
     state: State | None
     path: Path | None
     session: Ref | None
     directory: Path | None
+    given: str = ""
+
+    @property
+    def word(self) -> str:
+        """What names exactly this one in a command."""
+        return self.given or self.id
+
+    @property
+    def reason(self) -> Path | None:
+        """The file that says why this one was refused; None when it was not."""
+        path = self.path.with_name(reason_name(self.path.name)) if self.path is not None else None
+        return path if path is not None and is_regular(path) else None
 
     def record(self, name: str) -> dict[str, Any]:
         """A JSON file of the newest session; {} when it is not there."""
@@ -116,12 +137,22 @@ def ids(workspace: Workspace) -> list[str]:
 
 
 def find(workspace: Workspace, text: str) -> Found:
-    """The track with this id, or the only one whose id begins so. A path or file name is understood too."""
+    """The track of the file at this path, or with this id, or the only one whose id begins so.
+
+    A path is relative to the working directory or to the workspace. The name of a file alone is
+    understood too: where a folder of the queue is the working directory, as a path.
+    """
+    path = _path(workspace, text)
     sessions, names = newest_sessions(workspace), everything(workspace)
+    if path is not None:
+        found = _at(workspace, path)
+        if found.id in sessions or found.id in names:
+            by_id = locate(workspace, found.id, sessions.get(found.id), names)
+            if (by_id.path, by_id.session) == (found.path, found.session):
+                return by_id
+        return replace(found, given=str(path.relative_to(workspace.root)))
     known = {*sessions, *names}
-    wanted = text.rsplit("/", 1)[-1].removesuffix(".md") if text.endswith(".md") else text
-    if text.endswith(".md"):
-        wanted = slug(wanted)
+    wanted = slug(text.removesuffix(".md")) if text.endswith(".md") else text
     ref = parse(text)
     if ref is not None and (workspace.sessions / ref.id).is_dir():
         wanted = ref.item
@@ -140,12 +171,80 @@ def find(workspace: Workspace, text: str) -> Found:
     raise NoSuchTrack(f"there is no track {text!r}", hint)
 
 
+def _path(workspace: Workspace, text: str) -> Path | None:
+    """The file that is meant, if a path is; raises NoSuchTrack when none of the queue lies there."""
+    asked = "/" in text
+    if not asked and not text.endswith(".md"):
+        return None
+    there = []
+    for base in (Path.cwd(), workspace.root) if asked else (Path.cwd(),):
+        path = base / text
+        # The folder's links are followed, the file's own are not: it is the name in the folder that counts.
+        path = Path(os.path.realpath(path.parent)) / path.name
+        if not os.path.lexists(path):
+            continue
+        if path.parent in workspace.folders and path.name.endswith(".md"):
+            return path
+        there.append(path)
+    if not asked:
+        return None
+    if there:
+        raise NoSuchTrack(
+            f"{there[0]} is no track of {workspace.root}",
+            "a track is a file NAME.md in tracks/queued, active, done or failed; or give its id",
+        )
+    raise NoSuchTrack(f"there is no file {text}", "`mh` lists what there is; or give the track's id")
+
+
+def _at(workspace: Workspace, path: Path) -> Found:
+    """The track whose file this is, as its own block names it; a file without one is named after itself."""
+    # The reader of frontmatter takes longer to import than all the rest.
+    from daemon.errors import DocumentError
+    from daemon.tracks import thread
+    from daemon.tracks.ids import is_id
+
+    state = next(state for state in (QUEUED, ACTIVE, DONE, FAILED) if state == path.parent.name)
+    try:
+        data = content(path)
+        session, track = thread.block_session(data), thread.block_id(data)
+    except (DocumentError, OSError):
+        session, track = None, None
+    ref = parse(session) if session else None
+    if ref is None and state == ACTIVE:
+        # Claimed a moment ago: its block is not written yet.
+        ref = next((ref for ref, claim in live(workspace) if claim.get("name") == path.name), None)
+    if ref is not None and (workspace.sessions / ref.id).is_dir():
+        return Found(ref.item, state, path, ref, workspace.sessions / ref.id)
+    own = track if track is not None and is_id(track) else slug(path.name[: -len(".md")])
+    return Found(own, state, path, None, None)
+
+
+def ignored(queued: Path) -> list[str]:
+    """What a person may have meant as a track and the daemon does not see, a directory with a slash.
+
+    What is hidden or an editor's is nobody's; a directory NAME.md is seen, and told as what it is.
+    """
+    found = []
+    try:
+        with os.scandir(queued) as listing:
+            for entry in listing:
+                name = entry.name
+                if name.startswith((".", "#")) or name.endswith((".md", *_PASSING)):
+                    continue
+                if name == "4913" or ".sync-conflict-" in name:
+                    continue
+                found.append(f"{name}/" if entry.is_dir(follow_symlinks=False) else name)
+    except FileNotFoundError:
+        pass
+    return sorted(found)
+
+
 def live(workspace: Workspace) -> list[tuple[Ref, dict[str, Any]]]:
     """(session, claim) of every track that is claimed and not settled, by id."""
     found = []
     for ref in newest_sessions(workspace).values():
         directory = workspace.sessions / ref.id
         claim = read_json(directory / "claim.json")
-        if claim is not None and not (directory / "settled").exists():
+        if claim is not None and not os.path.lexists(directory / "settled"):
             found.append((ref, claim))
     return sorted(found, key=lambda pair: pair[0].item)

@@ -95,7 +95,8 @@ class Verbs(click.Group):
     metavar="DIR",
     shell_complete=completion.directories,
     help="The workspace. Default: $MEGAHARNESS_ROOT, else the nearest directory above with a "
-    "megaharness.toml, else ~/megaharness.",
+    "megaharness.toml, else ~/megaharness. It must be there (mh init makes it); only ~/megaharness is made "
+    "by `up` and `drop`.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the one view as JSON.")
 @click.version_option(package_name="megaharness", prog_name="megaharness")

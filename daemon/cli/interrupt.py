@@ -31,7 +31,7 @@ def command(ctx: click.Context, track: str, why: str) -> None:
         )
     if found.state != "active" or found.directory is None:
         where = f"it lies in tracks/{found.state}/" if found.state else "its file is gone"
-        raise UsageError(f"{found.id} is not running: {where}", f"mh why {found.id}")
+        raise UsageError(f"{found.id} is not running: {where}", f"mh why {found.word}")
     requests.write(place.requests, place.tmp, "interrupt", track=found.id, why=why)
     if holder(place.lock) is None:
         # Nobody is there to carry it out, and an agent that a person wants stopped must not go on.

@@ -33,10 +33,16 @@ def command(ctx: click.Context, track: str | None, follow: bool) -> None:
         return
     found = finding.find(place, track)
     if found.directory is None:
-        raise UsageError(f"{found.id} has not run yet", f"mh why {found.id}")
+        raise not_run(found)
     argv = plain_argv(found.directory, follow)
     sys.stdout.flush()
     os.execv(argv[0], argv)
+
+
+def not_run(found: finding.Found) -> UsageError:
+    """There is no log, and why not."""
+    said = "was refused, it has not run" if found.reason else "has not run yet"
+    return UsageError(f"{found.id} {said}", f"mh why {found.word}")
 
 
 def plain_argv(session: Path, follow: bool) -> list[str]:

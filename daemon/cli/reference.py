@@ -50,8 +50,10 @@ def cli_page() -> str:
         "# Command line",
         "",
         "`mh` and `megaharness` are the same program. An ID is a track's id, or the beginning of it if no other",
-        "track's begins so; a path or the name of its file is understood as well. Errors go to standard error: one",
-        "sentence, and below it the way out.",
+        "track's begins so. The path of its file, relative to the working directory or to the workspace, is understood",
+        "as well and means exactly that file (`tracks/failed/x.md`); so does its name where the folder is the working",
+        "directory. Errors go to standard error: one sentence, and below it the way out. Times in what `--json`",
+        "prints are ISO 8601, UTC.",
         "",
         *_verb("mh", cli, "##"),
     ]
@@ -150,7 +152,7 @@ def frontmatter_page() -> str:
         "Everything is optional; a file with one line and no frontmatter is a track. Every value is read as the text",
         "that stands there (`22:30`, `010` and `no` stay what they are). Where a list is meant, one entry alone may",
         "stand without brackets. A key close to one of these is an error that names it; a clearly foreign one",
-        "(`tags`, `created`, `aliases`) is kept and ignored, and `mh why` says so.",
+        "(`tags`, `created`, `aliases`) is kept and ignored; until the track is settled, `mh why` says so.",
         "",
     ]
     for row in track.reference():
@@ -270,7 +272,8 @@ CODES: dict[str, tuple[str, ...]] = {
     "crash": ("exit_<N>", "signal_<N>", "terminated"),
     "interrupt": ("by_person", "not_started", "cancelled"),
     "budget": ("minutes",),
-    "setup": ("harness_missing", "harness", "brief", "git", "runner", "spawn", "not_started"),
+    "incomplete": ("contract",),
+    "setup": ("harness_missing", "harness", "brief", "contract", "git", "runner", "spawn", "not_started"),
     "lost": ("other_boot", "no_adapter", "adapter", "unreadable"),
 }
 

@@ -10,8 +10,9 @@ import time
 import click
 
 from adapters.session import MARKER
-from daemon.cli.group import workspace
-from daemon.errors import AlreadyRunning, MegaharnessError
+from daemon.cli.group import complain, workspace
+from daemon.cli.view import count
+from daemon.errors import AlreadyRunning, MegaharnessError, SettingsError
 from daemon.layout import Workspace
 from daemon.lock import holder
 from daemon.spool.sessions import read_json
@@ -29,6 +30,9 @@ def command(ctx: click.Context, detach: bool) -> None:
     """Start the daemon: here (Ctrl-C ends it, running tracks go on), or with -d in the background.
 
     Sessions that an earlier daemon left running are adopted.
+
+    The workspace ~/megaharness is made if that is the one that is meant and
+    it is not there; another one that is not there is an error.
     """
     found = workspace(ctx, make=True)
     if detach:
@@ -36,7 +40,24 @@ def command(ctx: click.Context, detach: bool) -> None:
         return
     from daemon.assembly import supervise
 
+    _warn(found)
     ctx.exit(supervise(found.root))
+
+
+def _warn(found: Workspace) -> None:
+    """One line for each harness that cannot work: else the first track at night would be who finds out."""
+    from adapters.registry import Registry
+    from daemon.cli import harnesses
+    from daemon.config import Settings
+
+    try:
+        settings = Settings.load(found.settings)
+    except SettingsError:
+        return  # then it does not start at all, and says why
+    for name, error in harnesses.faults(settings, Registry(settings.tables())):
+        complain(f"harness {name}: {error} (mh doctor)", "")
+    for name, lack in harnesses.lacking(settings, os.environ):
+        complain(f"harness {name}: {lack}", "")
 
 
 def _detached(found: Workspace) -> None:
@@ -65,7 +86,8 @@ def _detached(found: Workspace) -> None:
         state = read_json(found.daemon_json) or {}
         if state.get("pid") == child.pid and state.get("phase") != "ended":
             slots = state["slots"]["total"]
-            click.echo(f"running (pid {child.pid}), {slots} slots: {found.root}")
+            _warn(found)
+            click.echo(f"running (pid {child.pid}), {count(slots, 'slot')}: {found.root}")
             click.echo("mh shows it, mh down ends it; a task: mh drop TASK.md")
             return
         time.sleep(0.02)

@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from daemon.cli import finding
+from daemon.kernel.clock import stamp
 from daemon.layout import Workspace, find_root
 from daemon.lock import holder
 from daemon.spool.sessions import Ref, read_json
 from daemon.spool.states import DONE, FAILED, QUEUED
+from daemon.spool.store import is_regular, reason_name
 
 NEWEST = 5
 #: Up to so many queued files a view without a daemon finds the reasons itself; with more it only names them.
@@ -63,8 +66,8 @@ def settled(workspace: Workspace, folder: Path, count: int) -> tuple[list[Settle
 
 
 def _settled(workspace: Workspace, folder: Path, name: str, at: float) -> Settled:
-    why = folder / f"{name}.why.txt"
-    if why.is_file():
+    why = folder / reason_name(name)
+    if is_regular(why):
         text = why.read_text("utf-8", "replace").split("\n\n")
         reason = text[1].splitlines()[0] if len(text) > 1 and text[1] else "see the file beside it"
         return Settled(name.removesuffix(".md"), name, at, "refused", reason, "", "")
@@ -93,11 +96,16 @@ def _settled(workspace: Workspace, folder: Path, name: str, at: float) -> Settle
 
 
 def gather(workspace: Workspace) -> dict[str, Any]:
-    """Everything that the view shows, as plain data (`mh --json`)."""
+    """Everything that the view shows, as plain data (`mh --json`). Times are ISO 8601, UTC.
+
+    ambiguous: the shown files of whose name there is one in another folder, too: an id does not say which.
+    """
     there = holder(workspace.lock)
     state = read_json(workspace.daemon_json) or {}
     alive = there is not None and state.get("pid") == there.pid
-    queued = [name for folder, name in finding.files(workspace) if folder == "queued"]
+    files = list(finding.files(workspace))
+    queued = [name for folder, name in files if folder == QUEUED]
+    times = Counter(name for _, name in files)
     failed, failed_total = settled(workspace, workspace.tracks / FAILED, NEWEST)
     done, done_total = settled(workspace, workspace.tracks / DONE, NEWEST)
     running = (
@@ -113,6 +121,7 @@ def gather(workspace: Workspace) -> dict[str, Any]:
         waiting = [row for row in state.get("waiting", []) if row["subject"] not in busy]
     else:
         waiting, unusable = _without_daemon(workspace, running, len(queued), daemon=there is not None)
+    shown = [row.name for row in (*failed, *done)] + [*queued, *(row["subject"] for row in waiting)]
     return {
         "workspace": str(workspace.root),
         "daemon": {
@@ -133,6 +142,8 @@ def gather(workspace: Workspace) -> dict[str, Any]:
         "queued": queued[:NEWEST],
         "done": [_row(row) for row in done],
         "done_total": done_total,
+        "ambiguous": sorted({name for name in shown if times[name] > 1}),
+        "ignored": finding.ignored(workspace.queued),
     }
 
 
@@ -174,7 +185,7 @@ def _without_daemon(
 
 
 def _row(row: Settled) -> dict[str, Any]:
-    return {slot: getattr(row, slot) for slot in Settled.__slots__}
+    return {**{slot: getattr(row, slot) for slot in Settled.__slots__}, "at": stamp(row.at)}
 
 
 def _of_claim(ref: Ref, claim: dict[str, Any], directory: Path) -> dict[str, Any]:
@@ -250,6 +261,10 @@ def clean(text: object) -> str:
     return "".join(c if c.isprintable() else " " for c in str(text))
 
 
+def count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def short(text: object, width: int) -> str:
     line = clean(text)
     return line if len(line) <= width else line[: width - 1] + "…"
@@ -264,7 +279,7 @@ class Page:
     width: int
 
     def lines(self) -> list[str]:
-        found = _status(self.data, self.paint)
+        found = [*_status(self.data, self.paint), *self._ignored()]
         head = len(found)
         for title, rows in (
             ("NEEDS YOU", self._needs_you()),
@@ -282,9 +297,32 @@ class Page:
             ]
         return found
 
-    def _row(self, name: object, text: object, paint: Callable[[str], str] = str) -> str:
+    def _row(self, name: str, text: object, paint: Callable[[str], str] = str) -> str:
         """A name of 30 columns and a text in the rest of the line."""
-        return f"  {short(name, 30):30}  {paint(short(text, self.width - 34))}"
+        # A path is for copying: it is never cut.
+        name = clean(name) if "/" in name else short(name, 30)
+        return f"  {name:30}  {paint(short(text, self.width - 4 - max(30, len(name))))}"
+
+    def _word(self, folder: str, name: str, track: str) -> str:
+        """The id, or the file's path when a file of that name lies in another folder, too."""
+        return f"tracks/{folder}/{name}" if name in self.data["ambiguous"] else track
+
+    def _waits(self, row: dict[str, Any]) -> str:
+        name = str(row["subject"])
+        return self._word(QUEUED, name, name.removesuffix(".md"))
+
+    def _ignored(self) -> list[str]:
+        names = self.data["ignored"]
+        if not names:
+            return []
+        files = not any(name.endswith("/") for name in names)
+        what = count(len(names), "file" if files else "name")
+        listed = ", ".join(names[:NEWEST]) + (", …" if len(names) > NEWEST else "")
+        verb = "is" if len(names) == 1 else "are"
+        text = (
+            f"{what} in tracks/queued/ {verb} not taken: {listed} (only names ending in .md are; mh doctor)"
+        )
+        return [clean(text)]
 
     def _more(self, shown: int, total: int, folder: str) -> list[str]:
         return [self.paint.dim(f"  and {total - shown} more in tracks/{folder}/")] if total > shown else []
@@ -292,12 +330,13 @@ class Page:
     def _needs_you(self) -> list[str]:
         rows = []
         for row in self.data["needs_you"]:
-            rows.append(self._row(_stem(row), row["reason"], self.paint.bad))
+            rows.append(self._row(self._waits(row), row["reason"], self.paint.bad))
             rows += [self._row("", row["unblock"], self.paint.dim)] if row["unblock"] else []
         for row in self.data["failed"]:
-            rows.append(self._row(row["id"], f"{row['termination']}{_after(row['why'])}", self.paint.bad))
+            word = self._word(FAILED, row["name"], row["id"])
+            rows.append(self._row(word, f"{row['termination']}{_after(row['why'])}", self.paint.bad))
             refused = row["termination"] == "refused"
-            hint = f"tracks/failed/{row['name']}.why.txt" if refused else f"mh why {row['id']}"
+            hint = f"tracks/failed/{reason_name(row['name'])}" if refused else f"mh why {word}"
             rows.append(self._row("", hint, self.paint.dim))
         return rows + self._more(len(self.data["failed"]), self.data["failed_total"], FAILED)
 
@@ -317,15 +356,16 @@ class Page:
 
     def _waiting(self) -> list[str]:
         known = self.data["waiting"][: 2 * NEWEST]
-        rows = [self._row(_stem(row), row["reason"]) for row in known]
+        rows = [self._row(self._waits(row), row["reason"]) for row in known]
         if not known and not self.data["needs_you"]:
-            rows = [f"  {short(name.removesuffix('.md'), 30)}" for name in self.data["queued"]]
+            rows = [self._row(self._waits({"subject": name}), "").rstrip() for name in self.data["queued"]]
         return rows + self._more(len(rows) + len(self.data["needs_you"]), self.data["queued_total"], QUEUED)
 
     def _done(self) -> list[str]:
         rows = []
         for row in self.data["done"]:
-            rows.append(self._row(row["id"], row["checks"] or row["termination"], self.paint.good))
+            word = self._word(DONE, row["name"], row["id"])
+            rows.append(self._row(word, row["checks"] or row["termination"], self.paint.good))
             # A path is for copying: it is never cut.
             rows += [f"  {'':30}  {self.paint.dim(clean(row['place']))}"] if row["place"] else []
         return rows + self._more(len(self.data["done"]), self.data["done_total"], DONE)
@@ -335,10 +375,6 @@ def _after(why: str) -> str:
     return f": {why}" if why else ""
 
 
-def _stem(row: dict[str, Any]) -> str:
-    return str(row["subject"]).removesuffix(".md")
-
-
 def _status(data: dict[str, Any], paint: Paint) -> list[str]:
     daemon = data["daemon"]
     where = paint.dim(clean(data["workspace"]))
@@ -346,7 +382,9 @@ def _status(data: dict[str, Any], paint: Paint) -> list[str]:
         waits = f", {data['queued_total']} queued" if data["queued_total"] else ""
         wrong = [paint.bad(UNUSABLE)] if daemon["settings_unusable"] else []
         return [f"{paint.bad('not running')}{waits}: mh up -d   {where}", *wrong]
-    slots = f", {daemon['slots']['used']} of {daemon['slots']['total']} slots" if daemon["slots"] else ""
+    slots = (
+        f", {daemon['slots']['used']} of {count(daemon['slots']['total'], 'slot')}" if daemon["slots"] else ""
+    )
     phase = str(daemon["phase"])
     changed = [paint.bad(CHANGED)] if daemon["settings_changed"] else []
     if daemon["degraded"]:

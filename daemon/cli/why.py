@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +15,7 @@ from daemon.cli import completion, finding
 from daemon.cli.group import workspace
 from daemon.cli.show import gather
 from daemon.cli.view import CHANGED, clean, settings_changed
+from daemon.kernel.clock import seconds
 from daemon.layout import Workspace
 from daemon.lock import holder
 from daemon.spool.sessions import read_json
@@ -26,7 +28,7 @@ SHOWN = 5
 class Answer:
     """state: the folder. reason: the one current reason. evidence: what shows it. unblock: what a person can do.
 
-    until: local time; notes: what else matters.
+    until: ISO 8601, UTC; notes: what else matters.
     """
 
     id: str
@@ -62,7 +64,7 @@ def command(ctx: click.Context, track: str, as_json: bool) -> None:
     for fact in answer.evidence:
         click.echo(f"  {_lines(fact)}")
     if answer.until and not answer.needs_you and _soon(answer.until):
-        click.echo(f"  looked at again: {answer.until}")
+        click.echo(f"  looked at again: {_local(answer.until)}")
     if answer.unblock:
         click.echo(f"  {_lines(answer.unblock)}")
     for note in answer.notes:
@@ -74,10 +76,8 @@ def _lines(text: str) -> str:
 
 
 def _soon(until: str) -> bool:
-    try:
-        return datetime.fromisoformat(until).timestamp() - time.time() < 24 * 3600
-    except ValueError:
-        return False
+    at = seconds(until)
+    return 0 < at < time.time() + 24 * 3600
 
 
 def explain(place: Workspace, found: finding.Found) -> Answer:
@@ -103,16 +103,16 @@ def _of_daemon(place: Workspace, found: finding.Found) -> Answer | None:
         return None
     for row in state.get("waiting", []):
         if row["subject"] == found.path.name:
-            until = None if row["until"] is None else _local(row["until"])
             notes = tuple(_notes(place, found))
-            return Answer(found.id, "queued", row["reason"], until, row["unblock"], row["needs_you"], notes)
+            return Answer(
+                found.id, "queued", row["reason"], row["until"], row["unblock"], row["needs_you"], notes
+            )
     return None
 
 
 def _settled(place: Workspace, found: finding.Found) -> Answer:
     assert found.path is not None
-    why = found.path.with_name(f"{found.path.name}.why.txt")
-    if why.is_file():
+    if (why := found.reason) is not None:
         # Between its first and its last paragraph, which say what the state and the way out say here.
         parts = why.read_text("utf-8", "replace").strip().split("\n\n")
         faults = "\n".join(parts[1:-1] or parts)
@@ -120,7 +120,7 @@ def _settled(place: Workspace, found: finding.Found) -> Answer:
             found.id,
             found.state,
             f"was not run, the file has to be changed:\n{faults}",
-            unblock=f"correct {found.path}, then mh requeue {found.id}",
+            unblock=f"correct {found.path}, then mh requeue {found.word}",
             needs_you=True,
         )
     settle = found.record("settle.json")
@@ -130,18 +130,24 @@ def _settled(place: Workspace, found: finding.Found) -> Answer:
     failed = [row for row in facts["checks"] if row["passed"] is False]
     evidence = [_failed_check(found, row) for row in failed] or _last_words(found, settle)
     notes = [f"its work: {facts['work']} (branch {facts['branch']})"] if facts["work"] else []
-    if found.directory is not None and (found.directory / "events.jsonl").exists():
-        notes.append(f"what it said: mh log {found.id}")
+    log = f"mh log {found.word}"
     checks = settle.get("extra", {}).get("checks", "")
     # "1 of 2 checks failed" is said already; that none was run is not.
     counted = f" ({checks})" if checks and not failed else ""
     reason = f"{settle.get('termination')}{': ' + settle['why'] if settle.get('why') else ''}{counted}"
-    needs_you = found.state == "failed"
+    needs_you, named = found.state == "failed", bool(evidence or settle.get("why"))
+    unblock = _way_out(place, found, settle, named=named) if needs_you else ""
+    if (
+        log not in unblock
+        and found.directory is not None
+        and os.path.lexists(found.directory / "events.jsonl")
+    ):
+        notes.append(f"what it said: {log}")
     return Answer(
         found.id,
         found.state,
         reason,
-        unblock=_way_out(place, found, settle) if needs_you else "",
+        unblock=unblock,
         needs_you=needs_you,
         notes=tuple(notes),
         evidence=tuple(evidence),
@@ -180,22 +186,32 @@ def _end(text: str, path: str) -> str:
     return "\n".join([*more, *lines[-SHOWN:]])
 
 
-def _way_out(place: Workspace, found: finding.Found, settle: dict[str, Any]) -> str:
+def _way_out(place: Workspace, found: finding.Found, settle: dict[str, Any], *, named: bool) -> str:
+    """named: there is something above that says what was wrong."""
     from adapters.errors import AdapterError
     from adapters.registry import Registry
     from daemon.config import Settings
     from daemon.errors import SettingsError
 
-    again = f"mh requeue {found.id}"
+    again = f"mh requeue {found.word}"
     harness = str(found.record("claim.json").get("extra", {}).get("harness", ""))
-    kind = str(settle.get("termination", "")).partition("/")[0]
+    kind, _, code = str(settle.get("termination", "")).partition("/")
+    if kind == "crash" and code.startswith("signal_"):
+        # What it printed last need not be about that.
+        number = code.removeprefix("signal_")
+        cause = ", often because memory ran out (journalctl -k says so)" if number == "9" else ""
+        return f"signal {number} ended it{cause}; what it did last: mh log {found.word}; then {again}"
+    put_right = f"put right what it names, then {again}"
+    if not named:
+        word = found.word
+        put_right = f"it named no cause; its output: mh log {word}, its command: mh show {word}; then {again}"
     try:
         can = Registry(Settings.load(place.settings).tables()).get(harness).capabilities()
     except (SettingsError, AdapterError):
-        return f"put right what it names, then {again}"
+        return put_right
     if kind != "interrupt" and not can.feedback:
         return f"it would only run again as it is: correct {found.path}, then {again}"
-    return f"put right what it names, then {again}" if kind in ("crash", "setup") else again
+    return put_right if kind in ("crash", "setup") else again
 
 
 def _decided(place: Workspace, found: finding.Found) -> Answer:
@@ -215,9 +231,8 @@ def _decided(place: Workspace, found: finding.Found) -> Answer:
             continue
         reason, unblock = row.reason, row.unblock
         if found.state == "active" and reason == "is running":
-            reason, unblock = _running(found), f"mh attach {found.id}"
-        until = None if row.until is None else _local(row.until)
-        return Answer(found.id, found.state, reason, until, unblock, row.needs_you, tuple(notes))
+            reason, unblock = _running(found), f"mh attach {found.word}"
+        return Answer(found.id, found.state, reason, row.until, unblock, row.needs_you, tuple(notes))
     return Answer(found.id, found.state, "nothing is decided about it", notes=tuple(notes))
 
 

@@ -100,6 +100,24 @@ def test_silence_is_no_answer(tmp_path: Path) -> None:
     assert harness.collect(order.session).answer is None
 
 
+@pytest.mark.parametrize("written", ["path", "name"])
+def test_a_program_that_is_there_is_not_to_be_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    agent = tmp_path / "my agent"
+    agent.write_text("#!/bin/sh\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    harness = make(argv=[str(agent) if written == "path" else agent.name])
+    probe = harness.probe()
+    assert not probe.found
+    assert probe.problem == f"mine: the program {agent} is there and cannot be executed"
+    assert probe.hint == f"chmod +x '{agent}'"
+    agent.chmod(0o755)
+    assert harness.probe().found
+    agent.unlink()
+    assert "install it" in harness.probe().hint
+
+
 def test_the_program_is_looked_for_where_it_will_run(tmp_path: Path) -> None:
     """The PATH of the order, not ours."""
     tools = tmp_path / "tools"

@@ -131,3 +131,25 @@ def test_looked_at_again_is_said_of_times_that_are_near(place):
     assert "looked at again" not in place.mh("why", "far")
     assert f"looked at again: {soon[:10]}" in place.mh("why", "near")
     assert "looked at again" not in place.mh("why", "lost")
+
+
+def test_a_crash_that_names_nothing_says_where_to_look(place):
+    kill = place.home / "kill"
+    kill.write_text('#!/bin/sh\nkill "-$(head -n 1 "$1")" $$\n')
+    kill.chmod(0o755)
+    place.settings.write_text(
+        f'[harness.mine]\nargv = ["{kill}", "{{brief}}"]\n[harness.dumb]\nargv = ["false"]\n'
+    )
+    place.mh("up", "-d")
+    for number, said in ((9, "memory"), (11, "signal 11 ended it; ")):
+        place.mh("drop", f"{number}", "-H", "mine", "--name", f"s{number}")
+        assert place.settled(f"s{number}.md") == "failed"
+        text = place.mh("why", f"s{number}")
+        assert text.startswith(f"s{number} (failed): crash/signal_{number}")
+        assert said in text
+        assert text.count(f"mh log s{number}") == 1
+        assert text.index("mh log") < text.index(f"mh requeue s{number}")
+        assert "put right what it names" not in text
+    place.mh("drop", "x", "-H", "dumb")
+    assert place.settled("x.md") == "failed"
+    assert "it named no cause; its output: mh log x, its command: mh show x; " in place.mh("why", "x")

@@ -140,7 +140,8 @@ def test_budgets_are_positive_numbers(amount: str, says: str) -> None:
 
 
 def test_a_bare_budget_is_asked_of_what() -> None:
-    assert "budget: {usd: 5}" in problem("budget: 5").hint
+    assert "budget: {minutes: 5}" in problem("budget: 5").hint
+    assert "budget: {minutes: 90}" in problem("budget: [usd, 5]").hint
     assert problem("budget_usd: 5").hint == "write `budget: {usd: 5}`"
 
 
