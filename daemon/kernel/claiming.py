@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daemon.errors import DocumentError, NotNow
-from daemon.kernel.claimed import asked, facts
+from daemon.kernel.claimed import asked, digest, facts
 from daemon.kernel.clock import Now, stamp
 from daemon.kernel.history import History
 from daemon.kernel.observe import Observer
@@ -57,6 +57,7 @@ class Claimer:
                 # By name: a crash before they are removed must not make a later claim fresh too.
                 "fresh": [request.path.name for request in fresh],
                 "title": loaded.title.encode("utf-8", "replace").decode(),
+                "spec": digest(data),
             },
         )
         # Should the disk refuse from here on, the claim may stand without its line in the journal.

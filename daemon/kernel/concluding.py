@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from adapters.ports import Cancelled as Unstarted
 from adapters.ports import Collected, Ended, Harness, Publish, Status, Termination
@@ -22,7 +22,7 @@ from daemon.kernel.contract import Bench, Receipt, verify
 from daemon.kernel.faults import passes
 from daemon.kernel.git import GitError
 from daemon.kernel.scratch import Leftover, Outcome, Place, Scratch, count_files
-from daemon.kernel.starting import find_place, typed
+from daemon.kernel.starting import own_place, typed
 from daemon.spool.sessions import Claim, read_json
 from daemon.tracks.machine import CheckResult, Conclusion
 from daemon.tracks.track import Check, Prose
@@ -53,7 +53,8 @@ class Conclude:
     """Gathered by the loop.
 
     stopped: why a person stopped it while its checks ran; then none are run. before: the sessions of this
-    stay in ``active/`` before this one, oldest first: the file has no results of theirs.
+    stay in ``active/`` before this one, oldest first: the file has no results of theirs. place: where it
+    works, if this daemon remembers it. contract: what became of spec.md while it ran, if anything.
     """
 
     session: Path
@@ -66,6 +67,8 @@ class Conclude:
     stopped: str | None
     cancelled: threading.Event
     before: Sequence[Path] = ()
+    place: Place | None = None
+    contract: Literal["", "restored", "unknown"] = ""
 
 
 def conclude(
@@ -79,7 +82,9 @@ def conclude(
     notes: list[str] = []
     collected = _collect(order, notes)
     termination, why = _termination(order, collected)
-    place = find_place(order.session)
+    if order.contract == "restored":
+        notes.append("Its spec.md was changed while it ran; what counts is the contract as it was claimed.")
+    place = order.place or own_place(order.session, order.claim.item, scratch)
     if place is None and os.path.lexists(order.session / "place.json"):
         notes.append("Where it worked cannot be read any more: its place.json is damaged.")
     # Before the checks: what they make is not the agent's work.
@@ -208,6 +213,10 @@ def _termination(order: Conclude, collected: Collected) -> tuple[Termination, st
             return Termination("crash", "terminated"), "its runner was told to end by another program"
         case Ended(reason="failed", error=error):
             return Termination("setup", "spawn"), error
+        case Ended() if order.contract == "unknown" and collected.termination.kind == "clean":
+            return Termination(
+                "incomplete", "contract"
+            ), "its spec.md was changed: what it had to do is not known"
         case Ended(error=error):
             return collected.termination, error
         case other:

@@ -4,7 +4,8 @@ A check gets the work directory, a clean environment, no standard input, and
 a time limit; afterwards its whole process tree is ended. What cannot be
 judged is not met. A receipt that is there is not made again, so a crash in
 the middle runs the rest only; a check during which the daemon ended again
-and again is given up at last, for it may be what ends it.
+and again is given up at last, for it may be what ends it. Patterns are a
+track's own words, so looking for what matches has the same limits.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal, overload
 
+import bracex
+import wcmatch
 from wcmatch import glob as wcglob
 
+from daemon.durable import write_all
 from daemon.kernel.clock import stamp
 from daemon.kernel.faults import passes
 from daemon.spool.sessions import encode, read_json
@@ -42,6 +47,27 @@ TRIES = 10
 _SHIM = (sys.executable, "-I", "-S", str(Path(__file__).with_name("check_shim.py")))
 
 GLOB_FLAGS = wcglob.GLOBSTAR | wcglob.DOTGLOB | wcglob.BRACE
+
+#: Where a child finds the two packages that it needs to match patterns; nothing else is imported from there.
+_PACKAGES = [str(Path(str(package.__file__)).parents[1]) for package in (wcmatch, bracex)]
+#: A file that matches; git's own files are nobody's work. Exit 1: there is none.
+_EXISTS = (
+    "import sys\n"
+    "pattern, flags, *packages = sys.argv[1:]\n"
+    "sys.path += packages\n"
+    "from wcmatch import glob\n"
+    "found = glob.iglob(pattern, root_dir='.', flags=int(flags))\n"
+    "sys.exit(0 if any(path.split('/', 1)[0] != '.git' for path in found) else 1)\n"
+)
+#: The same for the paths that come in, each with a NUL after it.
+_CHANGED = (
+    "import os, sys\n"
+    "pattern, flags, *packages = sys.argv[1:]\n"
+    "sys.path += packages\n"
+    "from wcmatch import glob\n"
+    "paths = [os.fsdecode(path) for path in sys.stdin.buffer.read().split(b'\\0')[:-1]]\n"
+    "sys.exit(0 if glob.globfilter(paths, pattern, flags=int(flags)) else 1)\n"
+)
 
 _SEARCH = (
     "import re, sys\n"
@@ -139,7 +165,8 @@ def verify(checks: Sequence[Check], bench: Bench) -> list[Receipt]:
     for number, check in order:
         path = bench.session / "receipts" / f"{number:02}.json"
         receipt = load_receipt(path, number)
-        if receipt is None:
+        # One of another contract says nothing about this one.
+        if receipt is None or receipt.text != check.text:
             receipt = _judge(number, check, bench)
             if receipt.passed is not None:
                 receipt = _kept(path, receipt, bench)
@@ -171,9 +198,9 @@ def _judge(number: int, check: Check, bench: Bench) -> Receipt:
                 number, check.text, [sys.executable, "-I", "-S", "-c", _SEARCH, pattern, str(target)], bench
             )
         case Exists(glob=pattern):
-            return _found(number, check, lambda: _matches(pattern, bench.workdir), "nothing matches")
+            return _exists(number, check, pattern, bench)
         case Changed(glob=pattern):
-            return _changed(number, check, pattern, bench.changed)
+            return _changed(number, check, pattern, bench)
         case Clean():
             return _clean(number, check, bench.uncommitted)
         case Prose():
@@ -185,36 +212,58 @@ def _clean(number: int, check: Check, uncommitted: Sequence[str] | None) -> Rece
     if uncommitted is None:
         return Receipt(number, check.text, False, detail="what was not committed could not be listed")
     listed = ", ".join(uncommitted[:5])
-    detail = f"{len(uncommitted)} paths were not committed: {listed}" if uncommitted else ""
+    were = "1 path was" if len(uncommitted) == 1 else f"{len(uncommitted)} paths were"
+    detail = f"{were} not committed: {listed}" if uncommitted else ""
     return Receipt(number, check.text, not uncommitted, detail=detail)
 
 
-def _changed(number: int, check: Check, pattern: str, changed: Sequence[str] | None) -> Receipt:
-    if changed is None:
-        return Receipt(number, check.text, False, detail="what has changed could not be listed")
-    none = f"{len(changed)} files changed, none of them matches"
-    return _found(number, check, lambda: wcglob.globfilter(changed, pattern, flags=GLOB_FLAGS), none)
-
-
-def _matches(pattern: str, workdir: Path) -> Iterator[str]:
-    for path in wcglob.iglob(pattern, root_dir=workdir, flags=GLOB_FLAGS):
-        if path.split("/", 1)[0] != ".git":  # git's own files are nobody's work
-            yield path
-
-
-def _found(number: int, check: Check, look: Callable[[], Iterable[object]], otherwise: str) -> Receipt:
+def _exists(number: int, check: Check, pattern: str, bench: Bench) -> Receipt:
+    if wcglob.is_magic(pattern, flags=GLOB_FLAGS):
+        return _matched(number, check, pattern, _EXISTS, b"", "nothing matches", bench)
+    # A name is one look, which needs no process.
     try:
-        found = next(iter(look()), None)
+        found = any(
+            path.split("/", 1)[0] != ".git"
+            for path in wcglob.iglob(pattern, root_dir=bench.workdir, flags=GLOB_FLAGS)
+        )
     except Exception as error:  # noqa: BLE001  wcmatch has errors of its own for patterns, under no common name
         return Receipt(number, check.text, False, detail=f"it could not be looked for: {error}")
-    return Receipt(number, check.text, found is not None, detail="" if found is not None else otherwise)
+    return Receipt(number, check.text, found, detail="" if found else "nothing matches")
 
 
-def _process(number: int, text: str, argv: Sequence[str], bench: Bench) -> Receipt:
+def _changed(number: int, check: Check, pattern: str, bench: Bench) -> Receipt:
+    if bench.changed is None:
+        return Receipt(number, check.text, False, detail="what has changed could not be listed")
+    none = f"files changed: {len(bench.changed)}, none of them matches"
+    paths = b"".join(os.fsencode(path) + b"\0" for path in bench.changed)
+    return _matched(number, check, pattern, _CHANGED, paths, none, bench)
+
+
+def _matched(
+    number: int, check: Check, pattern: str, program: str, paths: bytes, otherwise: str, bench: Bench
+) -> Receipt:
+    """Look for what matches, in a process of its own: some patterns take longer than anybody lives."""
+    if not os.path.isdir(bench.workdir):
+        return Receipt(number, check.text, False, detail=f"{bench.workdir} is not there any more")
+    argv = [sys.executable, "-I", "-S", "-c", program, pattern, str(int(GLOB_FLAGS)), *_PACKAGES]
+    receipt = _process(number, check.text, argv, bench, paths)
+    if receipt.passed:
+        return replace(receipt, exit=None, tail="")
+    if receipt.exit == 1 and not receipt.tail:
+        return replace(receipt, exit=None, detail=otherwise)
+    if receipt.exit is not None and (lines := receipt.tail.strip().splitlines()):
+        return replace(receipt, exit=None, tail="", detail=f"it could not be looked for: {lines[-1]}")
+    return receipt
+
+
+def _process(number: int, text: str, argv: Sequence[str], bench: Bench, stdin: bytes = b"") -> Receipt:
     if bench.cancelled.is_set():
         raise Cancelled
     begun = bench.session / "receipts" / f"{number:02}.started"
     tries = _whole((read_json(begun) or {}).get("tries")) or 0
+    if os.path.lexists(begun):
+        # A daemon ended while it ran. What is left of it must not work beside it.
+        bench.reap(bench.session_id)
     if tries >= TRIES:
         return Receipt(
             number, text, False, detail=f"not run again: the daemon ended {tries} times while it ran"
@@ -227,22 +276,40 @@ def _process(number: int, text: str, argv: Sequence[str], bench: Bench) -> Recei
         told = f"not run: that it was begun could not be kept: {error.strerror}"
         return Receipt(number, text, False, detail=told)
     try:
-        return _run(number, text, argv, bench)
+        # Its supervisor was killed, which the system may have done for want of memory: once more, as after any
+        # other end that says nothing about the check.
+        return _run(number, text, argv, bench, stdin) or _run(number, text, argv, bench, stdin, last=True)
     finally:
         # Also when it was cancelled: only an end of the daemon that nobody wanted leaves it.
         with contextlib.suppress(OSError):
             os.unlink(begun)
 
 
-def _run(number: int, text: str, argv: Sequence[str], bench: Bench) -> Receipt:
+@overload
+def _run(
+    number: int, text: str, argv: Sequence[str], bench: Bench, stdin: bytes, *, last: Literal[True]
+) -> Receipt: ...
+@overload
+def _run(
+    number: int, text: str, argv: Sequence[str], bench: Bench, stdin: bytes, *, last: bool = False
+) -> Receipt | None: ...
+def _run(
+    number: int, text: str, argv: Sequence[str], bench: Bench, stdin: bytes, *, last: bool = False
+) -> Receipt | None:
+    """None: its supervisor was killed, and it is not the last try."""
     started = time.monotonic()
     report, its_end = os.pipe()
+    given: int | None = None
     try:
+        if stdin:
+            given = os.memfd_create("stdin")
+            write_all(given, stdin)
+            os.lseek(given, 0, os.SEEK_SET)
         child = subprocess.Popen(
             [*_SHIM, str(its_end), *argv],
             cwd=bench.workdir,
             env={**bench.env, "MEGAHARNESS_SESSION": bench.session_id},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if given is None else given,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -255,6 +322,8 @@ def _run(number: int, text: str, argv: Sequence[str], bench: Bench) -> Receipt:
         return Receipt(number, text, False, detail=f"it could not be started: {error}")
     finally:
         os.close(its_end)
+        if given is not None:
+            os.close(given)
     tail = bytearray()
     reader = threading.Thread(target=_drain, args=(child, tail), daemon=True)
     reader.start()
@@ -279,9 +348,17 @@ def _run(number: int, text: str, argv: Sequence[str], bench: Bench) -> Receipt:
         detail = f"was ended by signal {rest} ({_signal_name(number_of_signal)})"
     elif kind == "failed":
         detail = f"it could not be started: {rest}"
+    elif code == -signal.SIGKILL and not last:
+        return None
     elif code < 0:
         number_of_signal = -code
-        detail = f"the check killed its own supervisor (signal {-code}, {_signal_name(-code)})"
+        named = f"signal {-code}, {_signal_name(-code)}"
+        detail = f"its supervisor was ended ({named}): by the check itself, or by another program"
+        if code == -signal.SIGKILL:
+            detail = (
+                f"its supervisor was killed twice ({named}): by the check itself, or by the system for want of "
+                "memory"
+            )
     else:
         detail = f"its supervisor failed: exit {code}"
     return Receipt(

@@ -10,6 +10,7 @@ Settle:  result.md -> settle.json (intent) -> append the result
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +18,10 @@ from pathlib import Path
 from adapters import session as live
 from adapters.errors import AdapterError, BriefUnusable, HarnessMissing, TerminalError
 from adapters.ports import Harness
-from daemon.durable import DISK_ERRORS
+from daemon.durable import DISK_ERRORS, ONE_FILE
 from daemon.errors import NotNow
 from daemon.kernel import concluding, starting
-from daemon.kernel.claimed import asked, claim_of, loaded
+from daemon.kernel.claimed import asked, claim_of, intact, loaded, restored, set_aside, status_of
 from daemon.kernel.claiming import Claimer
 from daemon.kernel.clock import Now
 from daemon.kernel.contract import Cancelled
@@ -29,6 +30,7 @@ from daemon.kernel.history import History
 from daemon.kernel.late import LateSaves
 from daemon.kernel.observe import Observer
 from daemon.kernel.parts import Outcome, Parts
+from daemon.kernel.scratch import Place
 from daemon.kernel.settling import Settler
 from daemon.spool.sessions import Claim
 from daemon.tracks import actions
@@ -46,10 +48,10 @@ START_WAIT = 10.0
 class DiskFault(Exception):
     """The disk refused: no new claims until it takes writes again."""
 
-    def __init__(self, error: OSError) -> None:
+    def __init__(self, error: OSError, place: Path | None = None) -> None:
         super().__init__(f"{error.strerror or error}: {error.filename or 'a file of the workspace'}")
         #: The folder in which it refused.
-        self.place = Path(str(error.filename)).parent if error.filename else None
+        self.place = place or (Path(str(error.filename)).parent if error.filename else None)
 
 
 class Enactor:
@@ -111,7 +113,10 @@ class Enactor:
     def _pause(self, action: str, subject: str, now: Now, why: str, *, quick: bool = False) -> int:
         """Try it again later; returns how often it has failed in a row."""
         memory = self._parts.memory
-        count = memory.failures[subject] = memory.failures.get(subject, 0) + 1
+        count = memory.failures.get(subject, 0)
+        # A file that somebody has open is no failure: no reason to wait longer and longer.
+        count = max(count, min(count + 1, STUCK)) if quick else count + 1
+        memory.failures[subject] = count
         wait = 0.5 if quick else min(BACKOFF[0] * 2.0 ** (count - 1), BACKOFF[1])
         memory.pauses[subject] = Pause(now.mono + wait, why, action, stuck=count >= STUCK)
         return count
@@ -123,19 +128,52 @@ class Enactor:
         words = (
             error.strerror or str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         )
-        count = self._pause(action, subject, now, f"{words}{where}")
-        disk = isinstance(error, OSError) and error.errno in DISK_ERRORS
-        if disk:
+        self._pause(action, subject, now, f"{words}{where}")
+        place = self.refusing(error)
+        disk = place is not None
+        if disk or (isinstance(error, OSError) and error.errno in ONE_FILE):
             self._parts.log.warning("failed", action=action, subject=subject, error=str(error))
         else:
             self._parts.log.error("failed", action=action, subject=subject, exc_info=error)
         # A disk that refuses will take writes again, and refuses everybody: no reason to give this one up.
+        count = memory.own_failures[subject] = memory.own_failures.get(subject, 0) + (not disk)
         if count >= GIVE_UP and not disk and action in ("Start", "Conclude", "Settle"):
             self._give_up(subject, f"{words}{where}")
+        if count >= GIVE_UP and not disk and action == "RollForward":
+            try:
+                self._settler.give_up(subject, f"{words}{where}", now)
+            except Exception as last:  # not even that: it is tried again, and a person is told
+                self._parts.log.error("failed", action="give up", subject=subject, exc_info=last)
         if isinstance(error, OSError) and disk:
             # Not the track's fault: a start is tried for as long as it takes.
             memory.start_tries.pop(subject, None)
-            raise DiskFault(error) from error
+            raise DiskFault(error, place) from error
+
+    def refusing(self, error: BaseException) -> Path | None:
+        """The folder in which the disk refuses everybody; None when the error is another one, or one file's own.
+
+        A file that may not be touched (chmod, chattr) is no reason to stop the others: only where the folder
+        takes no new file either is it the disk's.
+        """
+        if not isinstance(error, OSError) or error.errno not in DISK_ERRORS:
+            return None
+        paths = [Path(str(name)) for name in (error.filename, error.filename2) if name]
+        if error.errno not in ONE_FILE:
+            return paths[0].parent if paths else self._parts.workspace.tmp
+        folders = [self._ours(path) for path in paths] or [self._parts.workspace.tmp]
+        return next((folder for folder in folders if not self._parts.files.takes_writes(folder)), None)
+
+    def _ours(self, path: Path) -> Path:
+        """The daemon's folder in which to try whether the disk takes writes, for something that it refused."""
+        workspace = self._parts.workspace
+        if workspace.root not in path.parents:
+            place = workspace.scratch("x").parent  # where tracks work, perhaps on another disk
+            return next(folder for folder in (place, *place.parents) if os.path.isdir(folder))
+        if workspace.sessions in path.parents:
+            return workspace.sessions
+        own = (*workspace.folders, workspace.tracks, workspace.displaced, workspace.evals)
+        # Never queued/: the daemon does not write there.
+        return path.parent if path.parent in own and path.parent != workspace.queued else workspace.tmp
 
     def _give_up(self, session: str, why: str) -> None:
         """What it takes to judge this session cannot be read or written: it ends as lost, and frees its slot."""
@@ -143,6 +181,9 @@ class Enactor:
         with contextlib.suppress(OSError):
             self._parts.files.make_dirs(path)
             live.cancel(path, why)
+        with contextlib.suppress(OSError):
+            set_aside(self._parts, session)
+        self._parts.memory.watched.discard(session)
         self._submit("reap", session, lambda: self._parts.reap(session))
         self._parts.memory.starting.discard(session)
         self._parts.memory.concluded[session] = concluding.given_up(why)
@@ -151,6 +192,7 @@ class Enactor:
 
     def _worked(self, subject: str) -> None:
         self._parts.memory.failures.pop(subject, None)
+        self._parts.memory.own_failures.pop(subject, None)
         self._parts.memory.pauses.pop(subject, None)
 
     def _submit(self, kind: str, session: str, work: Callable[[], Outcome]) -> None:
@@ -180,6 +222,9 @@ class Enactor:
     def _start(self, session: str, now: Now) -> None:
         parts, memory = self._parts, self._parts.memory
         known = claim_of(parts, session)
+        if not intact(parts, known):
+            memory.start_failed[session] = "setup/contract: its spec.md is not what was claimed any more"
+            return
         track = loaded(parts, known)
         minutes = track.track.budget.minutes or float(parts.settings.limits.minutes)
         model = known.extra.get("model")
@@ -201,6 +246,7 @@ class Enactor:
             fresh=bool(known.extra.get("fresh")),
         )
         memory.starting.add(session)
+        memory.watched.add(session)
         memory.start_tries[session] = memory.start_tries.get(session, 0) + 1
         memory.retry_at[session] = now.mono + START_WAIT
         self._submit(
@@ -220,6 +266,8 @@ class Enactor:
             if isinstance(result, BaseException):
                 self._start_failed(session, result, now)
             else:
+                assert isinstance(result, Place)
+                memory.places[session] = result
                 self._worked(session)
         elif kind == "reap":
             memory.reaping.discard(session)
@@ -291,14 +339,19 @@ class Enactor:
             harness: Harness | None = self._harness(known)
         except AdapterError:
             harness = None
+        set_aside(parts, session)
+        changed = restored(parts, known)
+        sure = intact(parts, known)
         cancelled = threading.Event()
         stops = asked(parts, "interrupt", known.item)
         order = concluding.Conclude(
             session=parts.sessions.path(session),
             claim=known,
-            checks=loaded(parts, known).track.done_when,
+            checks=loaded(parts, known).track.done_when if sure else (),
+            contract="unknown" if not sure else "restored" if changed else "",
+            place=parts.memory.places.get(session),
             harness=harness,
-            status=live.status(parts.sessions.path(session)),
+            status=status_of(parts, session),
             env=self._environment(known),
             check_seconds=parts.settings.limits.check_minutes * 60.0,
             stopped=stops[0].why or "interrupted" if stops else None,

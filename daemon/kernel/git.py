@@ -12,7 +12,10 @@ Which repository is meant is said, never searched for (``GIT_DIR``): without
 its ``.git`` a work directory would be taken for part of one further up, and
 ``core.worktree`` could point anywhere. Git never looks into nested
 repositories for us (``--ignore-submodules``): their configurations have not
-been listed.
+been listed. Nor may its objects and branches lie elsewhere: a file in
+``.git`` (``commondir``) or a link can name a person's repository as their home.
+
+A disk that refuses is no answer of git's: it is an OSError, as everywhere.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from __future__ import annotations
 import errno
 import os
 import re
+import secrets
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -60,7 +65,14 @@ _PROGRAM_KEYS = re.compile(
       | (difftool|mergetool|browser|man|guitool)\..*""",
     re.VERBOSE | re.IGNORECASE,
 )
-_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "XDG_CONFIG_HOME", "TMPDIR")
+_ENVIRONMENT = ("PATH", "HOME", "TZ", "XDG_CONFIG_HOME", "TMPDIR")
+#: What git's words end with when the disk refused (in the C locale).
+_DISK_WORDS = {
+    b"No space left on device": errno.ENOSPC,
+    b"Disk quota exceeded": errno.EDQUOT,
+    b"Read-only file system": errno.EROFS,
+    b"Input/output error": errno.EIO,
+}
 
 AUTHOR = {
     "GIT_AUTHOR_NAME": "megaHarness",
@@ -77,7 +89,13 @@ class GitError(MegaharnessError):
 def _environment(overrides: Mapping[str, str]) -> dict[str, str]:
     env = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     env |= AUTHOR
-    env |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_PAGER": "cat", "GIT_EDITOR": "true"}
+    env |= {
+        "LC_ALL": "C",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_PAGER": "cat",
+        "GIT_EDITOR": "true",
+    }
     env |= {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
     env["GIT_CONFIG_COUNT"] = str(len(overrides))
     for number, (key, value) in enumerate(overrides.items()):
@@ -89,15 +107,17 @@ def _environment(overrides: Mapping[str, str]) -> dict[str, str]:
 def _run(
     args: Sequence[str], cwd: Path, env: Mapping[str, str], stdin: bytes | None, timeout: float
 ) -> bytes:
+    """What git printed. Raises GitError, and OSError for the disk: its file is `cwd`."""
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             ["git", *args],
             cwd=cwd,
             env=dict(env),
-            input=stdin if stdin is not None else b"",
-            capture_output=True,
-            timeout=timeout,
-            check=False,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # A group of its own: what git has started must not outlive it.
+            start_new_session=True,
         )
     except (FileNotFoundError, NotADirectoryError) as error:
         if not os.path.isdir(cwd):
@@ -114,12 +134,48 @@ def _run(
             config = cwd / ".git" / "config"
             raise GitError(f"its configuration ({config}) names {count} programs, too many") from error
         raise GitError(f"git could not be started in {cwd}: {error.strerror}") from error
-    except subprocess.TimeoutExpired as error:
-        raise GitError(f"git {_verb(args)} took longer than {timeout:.0f} s in {cwd}") from error
-    if done.returncode != 0:
-        words = done.stderr.decode("utf-8", "replace").strip() or f"exit {done.returncode}"
-        raise GitError(f"git {_verb(args)}: {words}")
-    return done.stdout
+    with process:
+        try:
+            out, words = process.communicate(stdin or b"", timeout)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)  # not waited for yet: the number is still its own
+            if isinstance(error, subprocess.TimeoutExpired):
+                told = f"git {_verb(args)} took longer than {timeout:.0f} s in {cwd}"
+                raise GitError(told) from error
+            raise
+    if process.returncode != 0:
+        number = _disk_error(words, stdin or b"") or _probe(Path(env.get("GIT_DIR", cwd)))
+        if number:
+            raise OSError(number, os.strerror(number), str(cwd))
+        told = words.decode("utf-8", "replace").strip() or f"exit {process.returncode}"
+        raise GitError(f"git {_verb(args)}: {told}")
+    return out
+
+
+def _disk_error(words: bytes, stdin: bytes) -> int | None:
+    """The error of the disk that git names, at the end of a line; not one that stands in a path it was given."""
+    for line in words.splitlines():
+        for text, number in _DISK_WORDS.items():
+            if line.endswith(b": " + text) and text not in stdin:
+                return number
+    return None
+
+
+def _probe(folder: Path) -> int | None:
+    """Whether the disk takes nothing there: git does not always say so."""
+    path = folder / f".probe-{secrets.token_hex(6)}"
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            if os.write(fd, bytes(4096)) < 4096:
+                return errno.ENOSPC
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+            os.unlink(path)
+    except OSError as error:
+        return error.errno if error.errno in _DISK_WORDS.values() else None
+    return None
 
 
 def _verb(args: Sequence[str]) -> str:
@@ -129,7 +185,8 @@ def _verb(args: Sequence[str]) -> str:
 class Repository:
     """A repository whose configuration is not trusted. One object per piece of work: it lists the keys once.
 
-    `path` is the work tree, with the repository in its ``.git``, a real directory. Raises GitError where it is none.
+    `path` is the work tree, with the repository in its ``.git``, a real directory. Raises GitError where it is none,
+    and OSError where the disk refuses.
     """
 
     def __init__(self, path: Path) -> None:
@@ -138,6 +195,9 @@ class Repository:
         self._where = {"GIT_DIR": str(path / ".git"), "GIT_WORK_TREE": str(path)}
         if not os.path.isdir(path / ".git") or os.path.islink(path / ".git"):
             raise GitError(f"{path} is no git repository any more, or cannot be entered")
+        links = any(os.path.islink(path / ".git" / name) for name in ("objects", "refs"))
+        if links or os.path.lexists(path / ".git" / "commondir"):
+            raise GitError(f"what is committed in {path} would go to another repository")
 
     def overrides(self) -> dict[str, str]:
         if self._overrides is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from daemon.errors import Problem
 from daemon.kernel.concluding import Concluded
+from daemon.kernel.scratch import Place
 from daemon.tracks.machine import Parked, Pause
 from daemon.tracks.track import Loaded, Time, TrackId
 
@@ -42,6 +43,15 @@ class Memory:
     stopped_at: dict[str, float] = field(default_factory=dict)
     #: Sessions seen running: their output alone is no reason for a tick.
     running: set[str] = field(default_factory=set)
+    #: Sessions that this daemon has started or seen running, and not begun to conclude: what only the daemon
+    #: writes at the end of a session is not there yet, and who has written it is somebody else.
+    watched: set[str] = field(default_factory=set)
+    #: Sessions whose intent (``settle.json``) this daemon has written.
+    intended: set[str] = field(default_factory=set)
+    #: Where they work, as it was given to them.
+    places: dict[str, Place] = field(default_factory=dict)
+    #: What ``spec.md`` said at the claim, by its hash: of the sessions that are open.
+    specs: dict[str, bytes] = field(default_factory=dict)
     forced: set[str] = field(default_factory=set)
     reaping: set[str] = field(default_factory=set)
     reaped: set[str] = field(default_factory=set)
@@ -49,6 +59,8 @@ class Memory:
     unsure: set[str] = field(default_factory=set)
     pauses: dict[str, Pause] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
+    #: Of the failures those that were its own, and not the disk's or an editor's: what it is given up for.
+    own_failures: dict[str, int] = field(default_factory=dict)
     parked: dict[str, tuple[Parked, object]] = field(default_factory=dict)
 
     def forget_session(self, session: str) -> None:
@@ -62,7 +74,18 @@ class Memory:
             self.stopped_at,
             self.pauses,
             self.failures,
+            self.own_failures,
+            self.places,
         ):
             known.pop(session, None)
-        for names in (self.starting, self.running, self.forced, self.reaping, self.reaped, self.unsure):
+        for names in (
+            self.starting,
+            self.running,
+            self.watched,
+            self.intended,
+            self.forced,
+            self.reaping,
+            self.reaped,
+            self.unsure,
+        ):
             names.discard(session)

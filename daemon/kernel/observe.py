@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -10,13 +11,14 @@ from pathlib import Path
 from adapters import session as live
 from adapters.ports import Cancelled, Ended, Lost, NotStarted, Running
 from daemon.errors import DocumentError, NotNow, Problem
+from daemon.kernel.claimed import settlement, status_of
 from daemon.kernel.clock import Now, seconds
 from daemon.kernel.memory import Peek
 from daemon.kernel.parts import Parts
 from daemon.kernel.route import NoRoute, Route
 from daemon.spool import claim as claiming
 from daemon.spool import frontmatter
-from daemon.spool.sessions import STAYS, Ref
+from daemon.spool.sessions import STAYS, Ref, Settlement, is_shut
 from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, State
 from daemon.spool.store import Entry
 from daemon.tracks import requests, thread
@@ -164,9 +166,14 @@ class Observer:
     def _session(self, ref: Ref, stops: dict[str, str]) -> Session | Parked | None:
         sessions, memory = self._parts.sessions, self._parts.memory
         known = sessions.claim(ref.id)
+        if is_shut(sessions.path(ref.id)):
+            # The same, until somebody opens it again: how it stands cannot be known.
+            alive = live.lives(sessions.path(ref.id))
+            why = f"its permissions were taken: chmod 700 sessions/{ref.id}"
+            return Parked(ref.id, why, alive, ours=False)
         if known is None:
             # Nothing is started beside it and nothing is ended; it holds a slot only while it lives.
-            alive = isinstance(live.status(sessions.path(ref.id)), Running)
+            alive = live.lives(sessions.path(ref.id))
             return Parked(ref.id, f"sessions/{ref.id}/claim.json cannot be read", alive, ours=False)
         attempt = Attempt(
             known.item,
@@ -177,11 +184,16 @@ class Observer:
             str(known.extra.get("harness", "")),
         )
         pause = memory.pauses.get(ref.id)
-        if sessions.settlement(ref.id) is not None:
+        status = status_of(self._parts, ref.id)
+        if isinstance(status, Running):
+            # From here on nothing that stands in its directory says that it is over.
+            memory.running.add(ref.id)
+            memory.watched.add(ref.id)
+        if settlement(self._parts, ref.id) is not None:
             return Settling(attempt, pause)
         path = sessions.path(ref.id)
         stop = stops.get(known.item)
-        match live.status(path):
+        match status:
             case NotStarted():
                 return Unstarted(
                     attempt,
@@ -193,8 +205,7 @@ class Observer:
                     pause=pause,
                 )
             case Running():
-                memory.running.add(ref.id)
-                if stop is None and (path / "interrupt.json").exists():
+                if stop is None and os.path.lexists(path / "interrupt.json"):
                     stop = "interrupted"
                 return Live(
                     attempt,
@@ -289,7 +300,7 @@ class Observer:
         holds: list[Hold] = []
         pause = memory.pauses.get(entry.name)
         if pause is not None and pause.until > now.mono:
-            holds.append(Hold(f"tried again soon: {pause.why}", pause.until))
+            holds.append(Hold(f"tried again soon: {pause.why}", pause.until, needs_you=pause.stuck))
         if isinstance(still, claiming.Stirring):
             holds.append(Hold(still.why, still.until))
         try:
@@ -378,10 +389,10 @@ class Observer:
 
     def _has_place(self, session: str, name: str, entry: Entry) -> bool:
         """Whether this session's own file is somewhere else, where such a text can be merged."""
-        settlement = self._parts.sessions.settlement(session)
-        if settlement is None:
+        intent = self._intent(session)
+        if intent is None:
             return entry.state == QUEUED and name in self._parts.store.entries(ACTIVE)
-        recent = entry.ctime_ns / 1e9 - seconds(settlement.at) < JUST_SETTLED
+        recent = entry.ctime_ns / 1e9 - seconds(intent.at) < JUST_SETTLED
         return self.place_of(session) is not None and (entry.state == ACTIVE or recent)
 
     def _begins_like(self, loaded: Loaded, session: str) -> bool:
@@ -447,16 +458,22 @@ class Observer:
                     left.append(moment.id)
         return False
 
+    def _intent(self, session: str) -> Settlement | None:
+        """How a session of any age was settled; for one that is still open only the daemon's own intent counts."""
+        if any(ref.id == session for ref in self._parts.sessions.open()):
+            return settlement(self._parts, session)
+        return self._parts.sessions.settlement(session)
+
     def state_of(self, track_id: str, queued: dict[str, str]) -> str:
         """``done``, ``failed``, ``queued``, ``active`` or ``unknown``."""
         if track_id in queued:
             return "queued"
         newest = self._parts.sessions.newest(track_id)
         if newest is not None:
-            settlement = self._parts.sessions.settlement(newest.id)
-            if settlement is None or settlement.destination == STAYS:
+            intent = self._intent(newest.id)
+            if intent is None or intent.destination == STAYS:
                 return "active"
-            return settlement.destination
+            return intent.destination
         for state in (DONE, FAILED):
             if track_id in self._settled_ids(state):
                 return state
@@ -483,4 +500,4 @@ class Observer:
             return None
         state: State = DONE if place[0] == DONE else FAILED
         path = self._parts.store.path(state, place[1])
-        return path if path.is_file() else None
+        return path if os.path.isfile(path) else None

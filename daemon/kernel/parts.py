@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,6 +25,9 @@ from daemon.spool.store import Store
 
 Outcome = object
 
+#: Seconds that a close waits for work which is under way: a check that was told to end has ended its tree by then.
+PATIENCE = 15.0
+
 
 class Pool(Protocol):
     """Does slow work beside the loop; its results come back through one queue that the loop drains."""
@@ -43,22 +46,38 @@ class Pool(Protocol):
 
 
 class Threads:
-    """A small thread pool. `flag` is set when a result is there."""
+    """A small thread pool. `flag` is set when a result is there.
+
+    The threads are daemons: work that does not come to an end must not keep
+    the process. It is cut off then as by a kill -9, which all work survives.
+    """
 
     def __init__(self, size: int, flag: threading.Event) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=size, thread_name_prefix="kernel")
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[tuple[str, str, Outcome | BaseException]] = queue.SimpleQueue()
         self._flag = flag
+        self._closing = False
+        self._threads = [
+            threading.Thread(target=self._run, name=f"kernel-{number}", daemon=True) for number in range(size)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self) -> None:
+        while not self._closing:
+            self._work.get()()
 
     def submit(self, kind: str, session: str, work: Callable[[], Outcome]) -> None:
         def run() -> None:
+            if self._closing:
+                return
             try:
                 self._results.put((kind, session, work()))
             except BaseException as error:  # noqa: BLE001  # the loop decides what it means
                 self._results.put((kind, session, error))
             self._flag.set()
 
-        self._executor.submit(run)
+        self._work.put(run)
 
     def drain(self) -> list[tuple[str, str, Outcome | BaseException]]:
         found = []
@@ -70,7 +89,13 @@ class Threads:
         return not self._results.empty()
 
     def close(self) -> None:
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        """Begin nothing more, and wait a little for what is under way."""
+        self._closing = True
+        for _ in self._threads:
+            self._work.put(lambda: None)
+        until = time.monotonic() + PATIENCE
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
 
 class Log(Protocol):

@@ -2,6 +2,7 @@
 
 Provisioning is one transaction: it is built under a temporary name and
 renamed when it is complete, so a half-made repository is never worked in.
+What was half made is removed, after a crash by the next one who provisions.
 Nothing here deletes a track's work.
 """
 
@@ -10,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
+import shutil
 import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -128,6 +131,8 @@ class Scratch:
     def __init__(self, home: Callable[[str], Path], cap: int = FILE_CAP) -> None:
         self._home = home
         self._cap = cap
+        #: In the names of what is being made: whatever has another one was left by a daemon that is gone.
+        self._mark = secrets.token_hex(6)
 
     def taken(self, track: str) -> bool:
         return os.path.lexists(self._home(track))
@@ -139,16 +144,42 @@ class Scratch:
             number += 1
             name = f"{track}--{number}"
         path, branch = self._home(name), f"mh/{track}"
-        if path.is_dir():
+        if os.path.isdir(path):
             return Place(path, branch, self._base(path))
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        making = path.parent / f".new-{secrets.token_hex(6)}"
-        making.mkdir(mode=0o700)
-        base = initialise(making, branch, f"empty start of {track}")
-        Repository(making).git("update-ref", BASE_REF, base)
-        making.rename(path)
+        self._clear_half_made(path.parent)
+        making = path.parent / f".new-{self._mark}-{secrets.token_hex(6)}"
+        try:
+            making.mkdir(mode=0o700)
+            base = initialise(making, branch, f"empty start of {track}")
+            Repository(making).git("update-ref", BASE_REF, base)
+            making.rename(path)
+        except BaseException:
+            shutil.rmtree(making, ignore_errors=True)
+            raise
         _sync(path.parent)
         return Place(path, branch, base)
+
+    def _clear_half_made(self, folder: Path) -> None:
+        for name in os.listdir(folder):
+            if name.startswith(".new-") and not name.startswith(f".new-{self._mark}-"):
+                shutil.rmtree(folder / name, ignore_errors=True)
+
+    def owns(self, place: Place, track: str) -> bool:
+        """Whether this is a place that `provision` has given this track, and no link stands there instead.
+
+        Also before the workspace was moved, which gives its scratch directory another parent.
+        """
+        home = self._home(track)
+        return (
+            place.path.parent.name == home.parent.name
+            and place.path.parents[2:3] == home.parents[2:3]
+            and ".." not in place.path.parts
+            and re.fullmatch(rf"{re.escape(home.name)}(--[0-9]+)?", place.path.name) is not None
+            and place.branch == f"mh/{track}"
+            and re.fullmatch("[0-9a-f]{40,64}", place.base) is not None
+            and not os.path.islink(place.path)
+        )
 
     def _base(self, path: Path) -> str:
         try:

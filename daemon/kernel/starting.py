@@ -63,11 +63,11 @@ class Start:
     fresh: bool
 
 
-def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) -> None:
-    """Raises what stands in the way: GitError, AdapterError, OSError."""
-    place = find_place(order.session)
+def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) -> Place:
+    """Where it works. Raises what stands in the way: GitError, AdapterError, OSError."""
+    place = own_place(order.session, order.claim.item, scratch)
     if place is None:
-        inherited = None if order.fresh else _newest_place(order.earlier)
+        inherited = None if order.fresh else _newest_place(order, scratch)
         place = inherited or scratch.provision(order.claim.item, fresh=order.fresh)
         publish(order.session / "place.json", place.encode())
     # What a fresh start does not inherit is no news to it either.
@@ -97,12 +97,20 @@ def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) 
         terminal,
         publish,
     )
+    return place
 
 
-def _newest_place(earlier: Sequence[Path]) -> Place | None:
+def _newest_place(order: Start, scratch: Scratch) -> Place | None:
     """Where the track worked last, if that is still there."""
-    place = next((place for session in earlier if (place := find_place(session))), None)
+    found = (own_place(session, order.claim.item, scratch) for session in order.earlier)
+    place = next((place for place in found if place is not None), None)
     return place if place is not None and os.path.isdir(place.path) else None
+
+
+def own_place(session: Path, track: str, scratch: Scratch) -> Place | None:
+    """As `find_place`, and one that the track was really given: an agent can name any repository there."""
+    place = find_place(session)
+    return place if place is not None and scratch.owns(place, track) else None
 
 
 def find_place(session: Path) -> Place | None:

@@ -85,6 +85,9 @@ class Places:
         path.mkdir(parents=True, exist_ok=True)
         return Place(path, f"mh/{track}", "0" * 40)
 
+    def owns(self, place: Place, track: str) -> bool:
+        return place.path == self._home / track
+
     def leftovers(self, place: Place) -> list[Leftover]:
         return [Leftover(name) for name in sorted(os.listdir(place.path))]
 

@@ -277,7 +277,7 @@ def test_what_a_check_makes_is_not_committed_and_does_not_spoil_clean(desk: Desk
     order = desk.run("write a.txt x", "say done", contract=CONTRACT)
     found = desk.conclude(order)
     assert [receipt.passed for receipt in found.receipts] == [True, True, True, False]
-    assert found.receipts[3].detail == "1 paths were not committed: a.txt"
+    assert found.receipts[3].detail == "1 path was not committed: a.txt"
     assert found.outcome is not None
     assert found.outcome.files == ("a.txt",)
     assert found.place is not None
@@ -469,8 +469,8 @@ def test_a_directory_where_a_file_belongs_holds_nothing_up(desk: Desk, name: str
     assert destination(found) == ("clean", "done")
     assert found.outcome is not None
     assert found.outcome.files == ("a.txt",)
-    said = [*found.notes, found.receipts[0].detail]
-    assert any("could not be kept" in words for words in said)
+    assert (order.session / name).is_file()
+    assert (order.session / f"{name}.odd-1" / "x").is_dir()
 
 
 def test_a_file_where_the_receipts_belong_holds_nothing_up(desk: Desk) -> None:
@@ -490,6 +490,36 @@ def test_a_damaged_place_is_said_and_nothing_is_checked(desk: Desk, left: bytes)
     assert found.place is None
     assert "place.json" in found.notes[0]
     assert destination(found) == ("incomplete", "failed")
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_only_the_place_that_was_given_is_worked_in(desk: Desk, tmp_path: Path, remembered: bool) -> None:
+    order = desk.run("write a.txt x", "say done", contract="- exists: a.txt\n")
+    given = find_place(order.session)
+    real = tmp_path / "real"
+    real.mkdir()
+    (real / "a.txt").touch()
+    assert given is not None
+    (order.session / "place.json").write_bytes(replace(given, path=real).encode())
+    found = desk.conclude(replace(order, place=given if remembered else None))
+    assert found.place == (given if remembered else None)
+    assert destination(found) == (("clean", "done") if remembered else ("incomplete", "failed"))
+    assert os.listdir(real) == ["a.txt"]
+
+
+def test_a_contract_that_nobody_knows_any_more_is_not_met(desk: Desk) -> None:
+    order = desk.run("write a.txt x", "say done")
+    found = desk.conclude(replace(order, contract="unknown"))
+    assert destination(found) == ("incomplete/contract", "failed")
+    assert "spec.md" in found.conclusion.why
+    assert found.outcome is not None
+    assert found.outcome.files == ("a.txt",)
+
+
+def test_a_contract_that_was_put_back_is_told(desk: Desk) -> None:
+    found = desk.conclude(replace(desk.run("say done"), contract="restored"))
+    assert destination(found) == ("clean", "done")
+    assert "spec.md was changed" in found.notes[0]
 
 
 NO_GIT = {

@@ -204,7 +204,7 @@ def test_a_check_that_ends_its_parent_has_failed_and_ends_nothing_else(
 ) -> None:
     receipt = one(Run(f"echo $$ > pids; kill -{name} $PPID; sleep 600"), bench)
     assert (receipt.passed, receipt.exit, receipt.signal, receipt.timed_out) == (False, None, number, False)
-    assert "killed its own supervisor" in receipt.detail
+    assert "its supervisor was" in receipt.detail
     assert f"SIG{name}" in receipt.detail
     assert not alive(int((bench.workdir / "pids").read_text()))
     assert marked(bench.session_id) == []
@@ -432,6 +432,50 @@ def test_a_regular_expression_without_end_is_ended_by_the_time_limit(bench: Benc
     assert time.monotonic() - began < 60  # it hangs, or it does not: no measure of speed
 
 
+#: A pattern that takes longer than anybody waits for in a deep tree, or in one long path.
+ENDLESS = {"exists": Exists("**/*/" * 9 + "nope"), "changed": Changed("**/a/" * 12 + "b")}
+
+
+@pytest.fixture
+def deep(bench: Bench) -> Bench:
+    for number in range(40):
+        (bench.workdir / str(number) / "/".join("abcdefghijklmnop")).mkdir(parents=True)
+    return replace(bench, changed=["a/" * 40 + "c"])
+
+
+@pytest.mark.parametrize("check", ENDLESS.values(), ids=ENDLESS.keys())
+def test_a_pattern_without_end_is_ended_by_the_time_limit(deep: Bench, check: Check) -> None:
+    receipt = one(check, replace(deep, timeout=0.7))
+    assert (receipt.passed, receipt.timed_out) == (False, True)
+    assert "longer than" in receipt.detail
+
+
+@pytest.mark.parametrize("check", ENDLESS.values(), ids=ENDLESS.keys())
+def test_a_pattern_without_end_is_ended_when_it_is_cancelled(deep: Bench, check: Check) -> None:
+    threading.Timer(0.5, deep.cancelled.set).start()
+    with pytest.raises(Cancelled):
+        one(check, deep)
+    assert list((deep.session / "receipts").iterdir()) == []
+
+
+def test_a_pattern_is_looked_for_by_this_python_alone(bench: Bench) -> None:
+    (bench.workdir / "wcmatch.py").write_text("import sys; sys.exit(0)")
+    env = {"PATH": "/nowhere", "PYTHONPATH": str(bench.workdir)}
+    receipts = verify([Exists("*.none"), Changed("*.none")], replace(bench, env=env, changed=["a", "b"]))
+    assert [receipt.detail for receipt in receipts] == [
+        "nothing matches",
+        "files changed: 2, none of them matches",
+    ]
+    assert [receipt.exit for receipt in receipts] == [None, None]
+
+
+def test_a_pattern_that_is_none_says_what_is_wrong(bench: Bench) -> None:
+    receipt = one(Exists("{1..100000}"), bench)
+    assert receipt.passed is False
+    assert receipt.detail.startswith("it could not be looked for: ")
+    assert "limit" in receipt.detail.lower()
+
+
 def test_prose_is_not_judged_and_leaves_no_receipt(bench: Bench) -> None:
     assert one(Prose("it is nice"), bench).passed is None
     assert list((bench.session / "receipts").iterdir()) == []
@@ -460,6 +504,37 @@ def test_a_receipt_that_is_there_is_not_made_again(bench: Bench) -> None:
     second = verify(checks, bench)
     assert (bench.workdir / "ran").read_text() == "x\ny\ny\n"
     assert [receipt.passed for receipt in second] == [receipt.passed for receipt in first]
+
+
+def test_a_receipt_of_another_contract_says_nothing(bench: Bench) -> None:
+    verify([Run("true")], bench)
+    (receipt,) = verify([Run("false")], bench)
+    assert receipt.passed is False
+
+
+def test_what_is_left_of_an_earlier_try_does_not_work_beside_the_next(bench: Bench) -> None:
+    """The daemon and what ended its checks were both killed."""
+    script = "trap '' TERM; echo $$ > pid; sleep 600; sleep 600"
+    env = {**bench.env, "MEGAHARNESS_SESSION": bench.session_id}
+    left = subprocess.Popen(["bash", "-c", script], cwd=bench.workdir, env=env, start_new_session=True)
+    wait_for(lambda: (bench.workdir / "pid").exists() and (bench.workdir / "pid").read_text(), "the old one")
+    (bench.session / "receipts" / "01.started").write_text('{"tries": 1}')
+    threading.Thread(target=left.wait, daemon=True).start()
+    assert one(Run("! kill -0 $(cat pid)"), bench).passed
+
+
+def test_a_supervisor_that_the_system_kills_costs_no_verdict(bench: Bench) -> None:
+    receipt = one(Run("echo x >> ran; [ $(wc -l < ran) = 2 ] || { kill -9 $PPID; sleep 600; }"), bench)
+    assert receipt.passed
+    assert (bench.workdir / "ran").read_text() == "x\nx\n"
+
+
+def test_one_that_is_killed_twice_may_have_been_the_system(bench: Bench) -> None:
+    receipt = one(Run("echo x >> ran; kill -9 $PPID; sleep 600"), bench)
+    assert receipt.passed is False
+    assert (bench.workdir / "ran").read_text() == "x\nx\n"
+    assert "killed twice" in receipt.detail
+    assert "by the system" in receipt.detail
 
 
 @pytest.mark.parametrize(
@@ -518,9 +593,12 @@ def test_this_python_is_what_searches(bench: Bench) -> None:
 
 
 def test_a_receipt_that_cannot_be_kept_is_still_a_verdict(bench: Bench) -> None:
-    (bench.session / "receipts" / "01.json" / "x").mkdir(parents=True)
-    (bench.session / "receipts" / "02.json").mkdir()
-    good, bad = verify([Run("true"), Run("exit 3")], bench)
+    def publish(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+        if path.suffix == ".json":
+            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        Files().publish(path, data, mode=mode)
+
+    good, bad = verify([Run("true"), Run("exit 3")], replace(bench, publish=publish))
     assert good.passed
     assert "could not be kept" in good.detail
     assert bad.passed is False
@@ -528,8 +606,12 @@ def test_a_receipt_that_cannot_be_kept_is_still_a_verdict(bench: Bench) -> None:
 
 
 def test_a_check_whose_begin_cannot_be_kept_is_not_run(bench: Bench) -> None:
-    (bench.session / "receipts" / "01.started" / "x").mkdir(parents=True)
-    receipt = one(Run("touch never"), bench)
+    def publish(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+        if path.suffix == ".started":
+            raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        Files().publish(path, data, mode=mode)
+
+    receipt = one(Run("touch never"), replace(bench, publish=publish))
     assert receipt.passed is False
     assert "could not be kept" in receipt.detail
     assert not (bench.workdir / "never").exists()

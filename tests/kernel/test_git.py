@@ -6,13 +6,14 @@ import errno
 import os
 import resource
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from adapters.testing import wait_for
 from daemon.kernel.git import GitError, Repository, initialise
-from daemon.kernel.scratch import Place, Scratch
+from daemon.kernel.scratch import Leftover, Place, Scratch
 
 Git = Callable[..., str]
 
@@ -334,3 +335,146 @@ def test_without_free_descriptors_it_is_tried_again(place: Place) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         os.close(spare)
     assert raised.value.errno == errno.EMFILE
+
+
+# --- a disk that refuses ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a git into the path that says these words and fails; what is asked of the configuration it answers."""
+
+    def put(words: str) -> None:
+        program = tmp_path / "said" / "git"
+        program.parent.mkdir()
+        program.write_text(
+            f'#!/bin/sh\n[ "$1" = config ] && exit 0\ncat > /dev/null\nprintf %s "{words}" >&2\nexit 128\n'
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+    return put
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
+def test_a_disk_that_refuses_is_no_answer_of_gits(
+    place: Place, said: Callable[[str], None], number: int
+) -> None:
+    said(f"error: unable to write file: {os.strerror(number)}\nfatal: it failed\n")
+    with pytest.raises(OSError) as raised:
+        Repository(place.path).git("status")
+    assert raised.value.errno == number
+    # Where the daemon tries whether the disk takes writes again: beside it, not in what an agent has.
+    assert Path(str(raised.value.filename)).parent == place.path.parent
+
+
+def test_a_path_with_such_a_name_is_no_disk(place: Place, said: Callable[[str], None]) -> None:
+    said("fatal: Unable to process path x: No space left on device\n")
+    with pytest.raises(GitError, match="Unable to process"):
+        Repository(place.path).git("update-index", stdin=b"x: No space left on device\0")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 1 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    disk = tmp_path / "small"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], check=True)
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    filler = disk / "filler"
+    with open(filler, "wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(bytes(4096))
+    return filler
+
+
+def test_a_full_disk_is_told_also_when_git_says_nothing_of_it(
+    small: Path, said: Callable[[str], None]
+) -> None:
+    scratch = Scratch(lambda name: small / name)
+    place = scratch.provision("one", fresh=False)
+    fill(small)
+    said("fatal: something\n")
+    with pytest.raises(OSError, match="No space"):
+        Repository(place.path).git("status")
+
+
+def test_on_a_full_disk_nothing_is_made_and_nothing_left(small: Path) -> None:
+    scratch = Scratch(lambda name: small / "scratch" / name)
+    scratch.provision("one", fresh=False)
+    filler = fill(small)
+    with pytest.raises(OSError, match="No space") as raised:
+        scratch.provision("two", fresh=False)
+    assert Path(str(raised.value.filename)).parent == small / "scratch"
+    assert os.listdir(small / "scratch") == ["one"]
+    filler.unlink()
+    assert scratch.provision("two", fresh=False).path.is_dir()
+
+
+def test_on_a_full_disk_what_is_left_is_not_given_up(small: Path) -> None:
+    scratch = Scratch(lambda name: small / name)
+    place = scratch.provision("one", fresh=False)
+    for number in range(3):
+        (place.path / f"{number}.txt").write_text(f"{number}\n")
+    filler = fill(small)
+    with pytest.raises(OSError, match="No space"):
+        scratch.commit(place, scratch.leftovers(place), "m")
+    filler.unlink()
+    assert scratch.commit(place, scratch.leftovers(place), "m").files == ("0.txt", "1.txt", "2.txt")
+
+
+def test_on_a_disk_that_became_read_only_what_is_left_is_not_given_up(small: Path) -> None:
+    scratch = Scratch(lambda name: small / name)
+    place = scratch.provision("one", fresh=False)
+    (place.path / "a.txt").write_text("a\n")
+    subprocess.run(["mount", "-o", "remount,ro", str(small)], check=True)
+    with pytest.raises(OSError, match="Read-only"):
+        scratch.commit(place, scratch.leftovers(place), "m")
+    with pytest.raises(OSError, match="Read-only"):
+        scratch.provision("two", fresh=False)
+
+
+def test_a_git_that_hangs_is_ended_with_all_that_it_has_started(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "hangs" / "git"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\n[ "$1" = config ] && exit 0\nsleep 600 & echo $! > {tmp_path}/pid\nwait\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    with pytest.raises(GitError, match="took longer"):
+        Repository(place.path).git("status", timeout=1.0)
+    pid = int((tmp_path / "pid").read_text())
+    wait_for(
+        lambda: not Path(f"/proc/{pid}").exists() or b") Z" in Path(f"/proc/{pid}/stat").read_bytes(),
+        "its end",
+    )
+
+
+@pytest.mark.parametrize("way", ["commondir", "refs", "objects"])
+def test_objects_and_branches_go_nowhere_else(
+    scratch: Scratch, place: Place, tmp_path: Path, agent_git: Git, way: str
+) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    agent_git(real, "init", "-q")
+    agent_git(real, "commit", "-q", "--allow-empty", "-m", "a person's")
+    if way == "commondir":
+        (place.path / ".git" / "commondir").write_text(f"{real}/.git\n")
+    else:
+        (place.path / ".git" / way).rename(place.path / ".git" / "aside")
+        (place.path / ".git" / way).symlink_to(real / ".git" / way)
+    (place.path / "a.txt").write_text("a\n")
+    with pytest.raises(GitError, match="another repository"):
+        scratch.commit(place, [Leftover("a.txt")], "m")
+    assert agent_git(real, "for-each-ref", "refs/heads/mh") == ""

@@ -522,9 +522,14 @@ def test_locks_are_never_cleared_through_a_link(
     own = place.path / ".git" / "index.lock"
     own.touch()
     write(place, "a.txt")
-    scratch.commit(place, [Leftover("a.txt")], "left")
+    if where == "refs":
+        with pytest.raises(GitError, match="another repository"):
+            scratch.commit(place, [Leftover("a.txt")], "left")
+        own.unlink()
+    else:
+        scratch.commit(place, [Leftover("a.txt")], "left")
+        assert not own.exists()
     assert (other / "yarn.lock").read_text() == "theirs"
-    assert not own.exists()
 
 
 def test_a_lock_deep_in_the_refs_is_cleared(scratch: Scratch, place: Place) -> None:
@@ -568,3 +573,42 @@ def test_files_are_counted_without_git_and_up_to_a_limit(tmp_path: Path) -> None
     shutil.rmtree(work / ".git")
     os.mkfifo(work / ".git")
     assert count_files(work) == 4
+
+
+# --- what is half made, and what was never given ------------------------------------------------------------
+
+
+def test_what_a_crash_left_half_made_goes_and_what_another_thread_makes_stays(
+    scratch: Scratch, place: Place
+) -> None:
+    home = place.path.parent
+    (home / ".new-aaaaaaaaaaaa" / "deep").mkdir(parents=True)
+    ours = home / f".new-{scratch._mark}-bbbbbbbbbbbb"
+    ours.mkdir()
+    scratch.provision("two", fresh=False)
+    assert sorted(os.listdir(home)) == sorted([ours.name, "one", "two"])
+
+
+def test_only_what_was_given_to_a_track_is_its_place(scratch: Scratch, place: Place, tmp_path: Path) -> None:
+    again = scratch.provision("one", fresh=True)
+    assert again.path.name == "one--2"
+    assert scratch.owns(place, "one")
+    assert scratch.owns(again, "one")
+    moved = Scratch(lambda name: tmp_path.parent / "new" / "scratch" / name)
+    assert moved.owns(place, "one")
+    other = scratch.provision("two", fresh=False)
+    elsewhere = tmp_path / "real" / "one"
+    elsewhere.mkdir(parents=True)
+    link = scratch.provision("one", fresh=True).path
+    shutil.rmtree(link)
+    link.symlink_to(elsewhere)
+    for forged in (
+        other,
+        Place(elsewhere, place.branch, place.base),
+        Place(place.path / ".." / ".." / "real" / "one", place.branch, place.base),
+        Place(link, place.branch, place.base),
+        Place(place.path, "main", place.base),
+        Place(place.path, place.branch, "HEAD"),
+        Place(place.path, place.branch, "--output=x"),
+    ):
+        assert not scratch.owns(forged, "one"), forged

@@ -190,6 +190,19 @@ def test_a_place_that_somebody_removed_is_made_anew(desk: Desk, tmp_path: Path) 
     assert (place.path / "out").read_text() == "ran\n"
 
 
+def test_a_place_that_the_last_attempt_was_not_given_is_not_gone_on_in(desk: Desk, tmp_path: Path) -> None:
+    first = desk.order()
+    desk.start(first)
+    desk.ended(first)
+    place = find_place(first.session)
+    assert place is not None
+    (tmp_path / "real").mkdir()
+    (first.session / "place.json").write_bytes(replace(place, path=tmp_path / "real").encode())
+    second = desk.order(2, earlier=(first.session,))
+    assert start(second, desk.scratch, desk.terminal, desk.files.publish) == place
+    assert find_place(second.session) == place
+
+
 def test_a_script_gets_its_body_alone(desk: Desk) -> None:
     task = b"---\ndone_when: [nice]\n---\n```sh\necho hello > out\n```\n"
     order = desk.order(task=task, harness=Shell())
