@@ -149,7 +149,10 @@ def runner_argv(session: Path) -> list[str]:
 
 
 def status(session: Path) -> Status:
-    """How a session stands, from its files and the kernel's lock. Never raises for what stands there."""
+    """How a session stands, from its files and the kernel's lock. Never raises for what stands there.
+
+    Raises OSError when its directory cannot be looked into: then nobody knows, least of all that it has not begun.
+    """
     started = session / "started.json"
     gone = not _exists(started)
     if gone:
@@ -189,6 +192,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def lives(session: Path) -> bool:
+    """Whether its runner is at work. Also known of a session whose directory cannot be looked into."""
+    return _lives(session)
 
 
 def _left_traces(session: Path) -> bool:
@@ -512,7 +520,12 @@ def _sync(directory: Path) -> None:
 
 
 def _exists(path: Path) -> bool:
-    return os.path.lexists(path)
+    """Whether something lies there; raises OSError when that cannot be known (`lexists` would say no)."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def _encoded(record: Mapping[str, object]) -> bytes:

@@ -48,6 +48,8 @@ DISK_ERRORS = frozenset(
         errno.ENFILE,
     }
 )
+#: Of these, what one file alone can be the reason of: its permissions, or an attribute (chattr).
+ONE_FILE = frozenset({errno.EACCES, errno.EPERM})
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -239,16 +241,44 @@ class Files:
         temp = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
         try:
             self.create(temp, data, mode)
-            self.replace(temp, path)
+            try:
+                self.replace(temp, path)
+            except IsADirectoryError:
+                # Not ours, and nothing that can be written over: an agent can make one in its session.
+                self.put_aside(path)
+                self.replace(temp, path)
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(temp)
             raise
         self.sync_dir(path.parent)
 
+    def put_aside(self, path: Path) -> Path:
+        """Make way: what lies there is called ``<name>.odd-1`` from now on. Returns where it is."""
+        number = 1
+        while True:
+            aside = path.with_name(f"{path.name}.odd-{number}")
+            try:
+                self.move(path, aside)
+            except FileExistsError:
+                number += 1
+                continue
+            self.sync_dir(path.parent)
+            return aside
+
+    def takes_writes(self, folder: Path) -> bool:
+        """Whether the disk takes a new file here. A folder that is not there says nothing against the disk."""
+        probe = folder / f".probe-{secrets.token_hex(6)}.tmp"
+        try:
+            self.create(probe, b"x" * 4096)
+            self.unlink(probe)
+        except OSError as error:
+            return error.errno not in DISK_ERRORS
+        return True
+
     def make_dirs(self, path: Path) -> None:
         """Make a directory and its missing parents, on disk."""
-        if not path.is_dir():
+        if not os.path.isdir(path):
             self.make_dirs(path.parent)
             self.make_dir(path)
             self.sync_dir(path.parent)

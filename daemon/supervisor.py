@@ -24,12 +24,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from adapters import session as live
 from daemon.kernel import windows
 from daemon.kernel.clock import Now
 from daemon.kernel.enact import DiskFault, Enactor
 from daemon.kernel.observe import Observer
 from daemon.kernel.parts import Parts
 from daemon.notify import Notifier
+from daemon.spool.sessions import is_shut
 from daemon.spool.watcher import Notes, Watcher
 from daemon.status import Status
 from daemon.tracks import requests
@@ -81,6 +83,9 @@ class Supervisor:
     _sweep_due: float | None = 0.0
     _windows_due: float = 0.0
     _faults: int = 0
+    #: Why the folders could not be looked at, and how often in a row.
+    _blind: str = ""
+    _blinks: int = 0
     _status: Status = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,7 +118,7 @@ class Supervisor:
 
     def turn(self, now: Now) -> float:
         """One tick, and what to do when the loop itself is at fault. Returns the next deadline (monotonic s)."""
-        if now.mono >= self._scan_due and not self.guard():
+        if not self._is_ours():
             # The lock's file was removed, or the workspace moved: a second daemon could start, and two must
             # never work.
             self.parts.log.error("the lock is gone", path=str(self.parts.workspace.lock))
@@ -123,22 +128,33 @@ class Supervisor:
         try:
             due = self.tick(now)
         except Exception as error:
-            self._faults += 1
-            self.parts.log.error("the loop failed", faults=self._faults, traceback=traceback.format_exc())
-            if isinstance(error, OSError):
-                self._degrade(now, f"{error.strerror or error} ({error.filename})")
-            elif self._faults >= FAULTS:
+            due = self._fault(now, error)
+            if not isinstance(error, OSError) and self._faults >= FAULTS:
                 raise _TooManyFaults from error
-            self._scan_due = now.mono  # look at everything again, the lock first
-            self._status.fault(now, f"the loop failed: {error}")
-            return now.mono + min(2.0**self._faults, 30.0)
+            return due
         self._faults = 0
         return due
+
+    def _is_ours(self) -> bool:
+        try:
+            return self.guard()
+        except OSError:
+            return True  # its folder is shut: no second daemon gets at it either
+
+    def _fault(self, now: Now, error: Exception) -> float:
+        """The loop itself failed. Returns when it goes on (monotonic s)."""
+        self._faults += 1
+        self.parts.log.error("the loop failed", faults=self._faults, traceback=traceback.format_exc())
+        if isinstance(error, OSError) and (place := self._enactor.refusing(error)) is not None:
+            self._degrade(now, f"{error.strerror or error} ({error.filename})", place)
+        self._scan_due = now.mono  # look at everything again, the lock first
+        self._status.fault(now, f"the loop failed: {error}")
+        return now.mono + min(2.0**self._faults, 30.0)
 
     def tick(self, now: Now) -> float:
         """Observe, decide, enact. Returns when to do it again at the latest (monotonic s)."""
         self._status.ticks += 1
-        self._look(now)
+        self._see(now)
         for kind, session, result in self.parts.pool.drain():
             with self._disk(now):
                 self._enactor.take(kind, session, result, now)
@@ -148,6 +164,8 @@ class Supervisor:
         closed = "the daemon is draining: it ends when the running tracks have" if self.draining else ""
         if self.degraded is not None:
             closed = f"nothing is started: {self.degraded.reason}"
+        elif self._blind:
+            closed = f"nothing is started: {self._blind}"
         world = self._observer.observe(now, claim=not closed, closed=closed)
         limits = Limits(self.parts.settings.limits.slots, self.parts.settings.limits.attempts)
         due = decide(world, limits, now.mono)
@@ -165,9 +183,11 @@ class Supervisor:
         return "degraded" if self._reason() else "draining" if self.draining else "running"
 
     def _reason(self) -> str | None:
-        """Why not everything works: the disk refuses, or no window can be had."""
+        """Why not everything works: the disk refuses, the folders cannot be looked at, or no window can be had."""
         if self.degraded is not None:
             return self.degraded.reason
+        if self._blind:
+            return self._blind
         return next(iter(self.parts.memory.windowless.values()), None)
 
     def _next(self, now: Now, due: list[Action]) -> float:
@@ -192,9 +212,23 @@ class Supervisor:
                 self.notifier.watchdog()
                 continue
             self.flag.clear()
-            if left <= 0 or self._news():
+            if left <= 0:
+                return
+            try:
+                news = self._news()
+            except Exception as error:  # noqa: BLE001  # that it cannot be told is news
+                self._rest(self._fault(Now(time.monotonic(), time.time()), error))
+                return
+            if news:
                 return
             self._status.glances += 1
+
+    def _rest(self, until: float) -> None:
+        """Wait without a look at what is new: the look failed, and would fail again at once."""
+        while not self.stopping and (left := until - time.monotonic()) > 0:
+            self.flag.wait(min(left, self.notifier.interval or left))
+            self.flag.clear()
+            self.notifier.watchdog()
 
     def _news(self) -> bool:
         """Whether the watcher or the pool has something that the last tick does not know."""
@@ -216,15 +250,29 @@ class Supervisor:
         if path.parent == workspace.wake:
             # Output alone changes nothing that is decided.
             session = path.name
-            return (
-                session not in self.parts.memory.running
-                or (workspace.sessions / session / "exit.json").exists()
+            return session not in self.parts.memory.running or os.path.lexists(
+                workspace.sessions / session / "exit.json"
             )
         if path.parent == workspace.requests:
             return os.path.lexists(path)
         return self.parts.store.differs(path)
 
     # -- looking ---------------------------------------------------------------------------------
+
+    def _see(self, now: Now) -> None:
+        """Look. Where that fails nothing new is begun, and what runs is served from what was seen before."""
+        try:
+            self._look(now)
+        except OSError as error:
+            if not self._is_ours():
+                raise  # it is not our workspace any more: nothing is served
+            self._blinks += 1
+            blind = f"{error.strerror or error} ({error.filename})"
+            if blind != self._blind:
+                self.parts.log.error("cannot look", reason=blind, exc_info=error)
+                self.notifier.status(f"degraded: {blind}")
+            self._blind = blind
+            self._scan_due = now.mono + min(2.0**self._blinks, 30.0)
 
     def _look(self, now: Now) -> None:
         notes, self._notes = self._notes, Notes()
@@ -236,8 +284,12 @@ class Supervisor:
         if now.mono >= self._scan_due or notes.overflow:
             began = time.monotonic()
             self._make_folders()
+            os.listdir(self.parts.workspace.requests)  # nobody could ask for anything
             self.parts.store.scan(now.wall)
-            self.parts.store.clear_reasons()
+            self._enactor.history.clear_reasons()
+            if self._blind:
+                self.parts.log.info("looks again")
+            self._blind, self._blinks = "", 0
             self._scan_due = now.mono + max(RESCAN, 50 * (time.monotonic() - began))
             self._check_watcher()
         else:
@@ -253,14 +305,20 @@ class Supervisor:
         workspace = self.parts.workspace
         for folder in (
             *workspace.folders,
-            workspace.requests,
             workspace.tmp,
             workspace.displaced,
             workspace.wake,
+            workspace.requests,
         ):
-            if not folder.is_dir():
-                self.parts.log.warning("folder was gone", path=str(folder))
-                self.parts.files.make_dirs(folder)
+            self._make(folder)
+        # No track waits for the database, and git may have put something else there.
+        with contextlib.suppress(OSError):
+            self._make(workspace.evals)
+
+    def _make(self, folder: Path) -> None:
+        if not os.path.isdir(folder):
+            self.parts.files.make_dirs(folder)
+            self.parts.log.warning("folder was gone", path=str(folder))
 
     def _check_watcher(self) -> None:
         if self.watch is None or (self._watcher is not None and self._watcher.alive()):
@@ -305,14 +363,14 @@ class Supervisor:
         if self.degraded is None or now.mono < self.degraded.until:
             return
         place, temps = self.degraded.place, self.parts.store.root / ".tmp"
-        if not place.is_dir() or place == self.parts.workspace.queued:  # where the daemon never writes
+        if not os.path.isdir(place) or place == self.parts.workspace.queued:  # where the daemon never writes
             place = temps
         probe = place / f".probe-{self.instance}.tmp"
         try:
             self.parts.files.unlink(probe)
             self.parts.files.create(probe, b"x" * 4096)
             self.parts.files.unlink(probe)
-            self._enactor.history.recover(now)
+            self._recover_history(now)
         except OSError as error:
             self.degraded.tries += 1
             self.degraded.until = now.mono + min(PROBE[0] * 2.0 ** (self.degraded.tries - 1), PROBE[1])
@@ -342,6 +400,7 @@ class Supervisor:
                         self.parts.log.info("nothing to interrupt", track=request.track)
                         with contextlib.suppress(OSError):
                             self.parts.files.unlink(request.path)
+                    self._force_shut(request.track)
                 case requests.Request(verb="fresh"):
                     if self._carried_out(request):
                         with contextlib.suppress(OSError):
@@ -353,6 +412,17 @@ class Supervisor:
         return any(
             known is not None and request.path.name in known.extra.get("fresh", []) for known in claims
         )
+
+    def _force_shut(self, track: str) -> None:
+        """End a session whose directory its agent has shut: nothing can be asked of its runner there.
+
+        How it ended is told, and the request served, when the directory is open again.
+        """
+        for ref in self.parts.sessions.open():
+            path = self.parts.sessions.path(ref.id)
+            if ref.item == track and ref.id not in self.parts.memory.forced and is_shut(path):
+                self.parts.memory.forced.add(ref.id)
+                self.parts.pool.submit("force", ref.id, lambda path=path: live.force(path))  # type: ignore[misc]
 
     def _has_session(self, track: str) -> bool:
         return any(ref.item == track for ref in self.parts.sessions.open())
@@ -389,12 +459,21 @@ class Supervisor:
     def recover(self, now: Now) -> None:
         """What is read once at start. Everything else the first tick finds."""
         self.parts.sessions.load()
-        self.parts.store.scan(now.wall)
-        with self._disk(now):
-            try:
-                self._enactor.history.recover(now)
-            except OSError as error:
-                raise DiskFault(error) from error
+        with contextlib.suppress(OSError):  # the first tick looks again, and says what is in the way
+            self.parts.store.scan(now.wall)
+        try:
+            self._recover_history(now)
+        except OSError as error:
+            self._degrade(now, str(DiskFault(error)), self._enactor.refusing(error))
+
+    def _recover_history(self, now: Now) -> None:
+        """Make up for lines that are missing. Raises OSError for the disk; one file's own trouble is only told."""
+        try:
+            self._enactor.history.recover(now)
+        except OSError as error:
+            if self._enactor.refusing(error) is not None:
+                raise
+            self.parts.log.warning("history not made up for", why=str(error))
 
     def _told_to_end(self, number: int, frame: FrameType | None) -> None:
         self.stopping = True

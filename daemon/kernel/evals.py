@@ -32,9 +32,12 @@ class Evals:
         """The month's file for an ISO time."""
         return self._folder / f"{ended_at[:7]}.jsonl"
 
+    def path_of(self, row: Mapping[str, Any]) -> Path:
+        return self.path(str(row["settled_at"]))
+
     def write(self, row: Mapping[str, Any], *, sure: bool) -> None:
         """Append; with `sure` False (a crash may have come after it) only when it is not there yet."""
-        path = self.path(str(row["settled_at"]))
+        path = self.path_of(row)
         session = row["session_id"]
         if not sure and any(known.get("session_id") == session for known in tail_rows(path, TAIL)):
             return

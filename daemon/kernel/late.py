@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from daemon.errors import DocumentError, NotNow
@@ -68,9 +69,9 @@ class LateSaves:
                 return
         # Two different texts of a person: neither may win by itself. Both are kept.
         folder = parts.sessions.path(session)
-        home = folder if folder.is_dir() else parts.store.root / ".displaced"
+        home = folder if os.path.isdir(folder) else parts.store.root / ".displaced"
         kept = home / f"late-save-{content_hash(theirs)[:12]}.md"
-        if not kept.exists():
+        if not os.path.lexists(kept):
             parts.files.publish(kept, theirs)
         parts.log.warning("late save kept", session=session, path=str(kept))
 
@@ -111,7 +112,7 @@ class LateSaves:
         if place is not None and place[0] in (DONE, FAILED):
             return self._observer.place_of(known.session) or self._queued_again(known)
         path = self._parts.store.path(ACTIVE, known.name)
-        return path if path.is_file() else None
+        return path if os.path.isfile(path) else None
 
     def _queued_again(self, known: Claim) -> Path | None:
         """Its file, which was moved from where it was settled back into the queue."""

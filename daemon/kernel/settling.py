@@ -16,6 +16,7 @@ from daemon.kernel.claimed import asked, claim_of, facts, loaded
 from daemon.kernel.clock import Now, stamp
 from daemon.kernel.history import History
 from daemon.kernel.parts import Parts
+from daemon.spool.exchange import LIMIT
 from daemon.spool.sessions import STAYS, Claim, Settlement, make
 from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, SETTLED, State
 from daemon.spool.store import same_name
@@ -53,6 +54,7 @@ class Settler:
             },
         )
         parts.sessions.intend(settlement)
+        parts.memory.intended.add(action.session)
         parts.memory.concluded.pop(action.session, None)
         self.roll_forward(action.session, now)
 
@@ -65,8 +67,7 @@ class Settler:
         sure = session not in parts.memory.unsure
         row = settlement.extra.get("row")
         if settlement.destination == STAYS:
-            if isinstance(row, dict):
-                parts.evals.write(row, sure=sure)
+            self._write_row(row, sure=sure)
             self._next_session(known, now)
             self._history.settled(known, settlement, STAYS, now, sure=sure)
             parts.sessions.close(session, ACTIVE, known.name, stamp(now.wall))
@@ -77,28 +78,99 @@ class Settler:
                 home, target = self._bring(known)
                 state = home if home in SETTLED else state
                 self._write_result(known, settlement, parts.store.path(home, target), state)
-                if isinstance(row, dict):
-                    parts.evals.write(row, sure=sure)
+                self._write_row(row, sure=sure)
                 if home == ACTIVE:
                     target = parts.store.move(target, ACTIVE, state)
-            elif isinstance(row, dict):
-                parts.evals.write(row, sure=False)
+            else:
+                self._write_row(row, sure=False)
             self._history.settled(known, settlement, state, now, sure=sure)
-            parts.sessions.close(session, state, target, stamp(now.wall))
-            for request in asked(parts, "interrupt", known.item):
-                parts.files.unlink(request.path)
-            parts.log.info(
-                "settled", track=known.item, session=session, to=state, termination=settlement.termination
-            )
-        parts.memory.forget_session(session)
-        parts.files.unlink(parts.workspace.wake_file(session))
+            self._close(known, settlement, state, target, now)
+        self._forget(session)
+
+    def _write_row(self, row: object, *, sure: bool) -> None:
+        if isinstance(row, dict):
+            path = self._parts.evals.path_of(row)
+            # Git can take it away: the database is in the repository.
+            self._parts.files.make_dirs(path.parent)
+            self._history.make_way(path)
+            self._parts.evals.write(row, sure=sure)
+
+    def _close(self, known: Claim, settlement: Settlement, state: State, target: str, now: Now) -> None:
+        parts, session = self._parts, known.session
+        parts.sessions.close(session, state, target, stamp(now.wall))
+        for request in asked(parts, "interrupt", known.item):
+            parts.files.unlink(request.path)
+        parts.log.info(
+            "settled", track=known.item, session=session, to=state, termination=settlement.termination
+        )
+
+    def _forget(self, session: str) -> None:
+        self._parts.memory.forget_session(session)
+        self._parts.files.unlink(self._parts.workspace.wake_file(session))
+
+    def give_up(self, session: str, why: str, now: Now) -> None:
+        """What cannot be rolled forward must not hold its slot: the file moves as it is, and its result stays behind.
+
+        Where even the file does not move, a copy of what was claimed gets the result. What the histories do not
+        take is told in the log alone.
+        """
+        parts = self._parts
+        known = claim_of(parts, session)
+        settlement = parts.sessions.settlement(session)
+        assert settlement is not None
+        begun = parts.sessions.newest(known.item)
+        if settlement.destination == STAYS and begun is not None and begun.attempt > known.attempt:
+            parts.sessions.close(session, ACTIVE, known.name, stamp(now.wall))
+            self._forget(session)
+            return
+        state: State = DONE if settlement.destination == DONE else FAILED
+        if settlement.destination == STAYS:
+            why = f"no other attempt could be begun: {why}"
+        else:
+            why = f"its result, sessions/{session}/result.md, may be missing in the file: {why}"
+        settlement = replace(
+            settlement, destination=state, why=f"{settlement.why}; {why}" if settlement.why else why
+        )
+        parts.files.make_dirs(parts.sessions.path(session))
+        parts.sessions.intend(settlement)
+        parts.memory.intended.add(session)
+        there = next(
+            (home for home in SETTLED if self._is_ours(parts.store.path(home, known.name), session)), None
+        )
+        if there is not None:
+            state, target = there, known.name  # a person has moved it there
+        else:
+            target = self._already_there(known, state) or self._moved(known, settlement, state)
+        try:
+            self._write_row(settlement.extra.get("row"), sure=False)
+        except (OSError, KeyError) as error:
+            parts.log.error("no row in evals", session=session, why=str(error))
+        try:
+            self._history.settled(known, settlement, state, now, sure=False)
+        except OSError as error:
+            parts.log.error("no line in the journal", session=session, why=str(error))
+        self._close(known, settlement, state, target, now)
+        self._forget(session)
+        parts.log.error("given up", session=session, why=why)
+
+    def _moved(self, known: Claim, settlement: Settlement, state: State) -> str:
+        """The file as it is, in its settled folder; or what was claimed, with the result."""
+        store = self._parts.store
+        try:
+            return store.move(known.name, ACTIVE, state)
+        except OSError as error:
+            self._parts.log.warning("not moved", track=known.item, why=str(error))
+        block, target = facts(known, state, settlement), store.free_name(state, known.name)
+        spec = self.patched(self._spec(known), block, self._result(known, settlement))
+        self._put(known, spec, store.path(state, target))
+        return target
 
     def _already_there(self, known: Claim, state: State) -> str | None:
         """The name under which a crash left it after the rename: told by the session's own marker."""
         store = self._parts.store
         for name in sorted(os.listdir(store.folder(state))):
             path = store.path(state, name)
-            if not same_name(name, known.name) or not path.is_file():
+            if not same_name(name, known.name) or not self._is_ours(path):
                 continue
             if thread.has_result(self._parts.files.read(path), known.session):
                 # The crash may have come before the rename was on disk, and `settled` must not be there first.
@@ -135,11 +207,15 @@ class Settler:
         return ACTIVE, known.name
 
     def _is_ours(self, path: Path, session: str = "") -> bool:
-        """A regular file that can be read (and whose block names this session). Raises OSError for the disk."""
+        """A regular file that can be read and rewritten (and whose block names this session).
+
+        Raises OSError for the disk.
+        """
         try:
-            if not stat.S_ISREG(os.lstat(path).st_mode) or not os.access(
-                path, os.R_OK, follow_symlinks=False
-            ):
+            found = os.lstat(path)
+            if not stat.S_ISREG(found.st_mode) or found.st_size > LIMIT:
+                return False
+            if not os.access(path, os.R_OK, follow_symlinks=False):
                 return False
             data = self._parts.files.read(path)
             return not session or thread.block_session(data) == session
@@ -177,17 +253,23 @@ class Settler:
 
     def _restore(self, known: Claim, path: Path) -> None:
         """The file is gone from active/: put back what is known of it, so that the result has a place."""
-        parts = self._parts
+        self._put(known, self._spec(known), path)
+        self._parts.log.warning("file was gone", track=known.item, path=str(path))
+
+    def _spec(self, known: Claim) -> bytes:
+        """The text as it was claimed."""
         try:
-            spec = parts.files.read(parts.sessions.path(known.session) / "spec.md")
+            return self._parts.files.read(self._parts.sessions.path(known.session) / "spec.md")
         except (NotNow, OSError):
-            spec = f"# {known.extra.get('title') or known.item}\n\nIts text is lost.\n".encode()
+            return f"# {known.extra.get('title') or known.item}\n\nIts text is lost.\n".encode()
+
+    def _put(self, known: Claim, data: bytes, path: Path) -> None:
+        parts = self._parts
         temp = parts.store.root / ".tmp" / f"{known.session}.{secrets.token_hex(4)}.md"
-        parts.files.create(temp, spec)
+        parts.files.create(temp, data)
         parts.files.move(temp, path)
         parts.files.sync_dir(path.parent)
         parts.store.look([path])
-        parts.log.warning("file was gone", track=known.item, path=str(path))
 
     def _next_session(self, known: Claim, now: Now) -> None:
         """Begin the attempt after this one, unless a crash left it begun."""

@@ -14,7 +14,7 @@ def tidy(parts: Parts, wall: float) -> None:
         marker = parts.sessions.path(window.name) / "settled"
         try:
             settled = marker.stat().st_mtime
-        except FileNotFoundError:
-            continue  # not settled, or not ours
+        except OSError:
+            continue  # not settled, not ours, or nobody can look
         if window.dead and not window.watched and wall - settled > STAYS:
             parts.terminal.close(window.track, window.name)

@@ -89,7 +89,7 @@ def _stale(lock: Path, wall: float) -> bool:
         return True
     pid = _owner(lock)
     if pid is not None:
-        return not Path(f"/proc/{pid}").exists()
+        return not os.path.exists(f"/proc/{pid}")
     return wall - found.st_mtime > LOCK_EXPIRES
 
 

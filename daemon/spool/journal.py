@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from daemon.durable import Files
+from daemon.spool.store import is_regular
 
 #: How far back a recovery looks for a line (bytes). A crash loses at most the last few.
 TAIL = 1 << 20
 
 
 def tail_rows(path: Path, size: int = TAIL) -> Iterator[dict[str, Any]]:
-    """Objects of the last `size` bytes, oldest first; lines that are none are skipped."""
+    """Objects of the last `size` bytes, oldest first; lines that are none are skipped. Of no regular file: none."""
+    if not is_regular(path):
+        return
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
@@ -36,6 +39,16 @@ def tail_rows(path: Path, size: int = TAIL) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(row, dict):
             yield row
+
+
+def put_aside(path: Path, files: Files) -> Path | None:
+    """Make way for a file of lines. What lies at its name and takes none gets ``.odd-1``; returns where it is then.
+
+    That is whatever is no regular file, or has lost its permissions.
+    """
+    if not os.path.lexists(path) or (is_regular(path) and os.access(path, os.R_OK | os.W_OK)):
+        return None
+    return files.put_aside(path)
 
 
 def encode_row(row: Mapping[str, Any]) -> bytes:

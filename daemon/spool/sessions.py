@@ -5,7 +5,8 @@ Invariants kept here:
 * ``claim.json`` is durable before anything is started for it;
 * a session with ``settle.json`` is over for ever, a session with ``settled`` needs no look again;
 * the current session of an item is its newest one without ``settle.json``;
-* a directory in which more than a claim's beginning lies is a session, also when its claim is gone;
+* a directory in which more than a claim's beginning lies is a session, also when its claim is gone, and so
+  is one that somebody has shut (chmod): until it is opened again nobody knows how it stands;
 * session ids are never reused: item id, attempt, 12 random hex digits.
 
 The Markdown file is a person's to edit, so nothing here is ever read from it.
@@ -131,6 +132,15 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def is_shut(directory: Path) -> bool:
+    """Whether its permissions keep us out: an agent can take them from its own session's directory. Never raises."""
+    try:
+        mode = os.stat(directory).st_mode
+    except OSError:
+        return False  # it is gone, or the disk's trouble
+    return mode & 0o700 != 0o700 and not os.access(directory, os.R_OK | os.W_OK | os.X_OK)
+
+
 class Sessions:
     """All sessions of one spool, by item. The daemon is the only one who makes them."""
 
@@ -141,6 +151,8 @@ class Sessions:
         self._claims: dict[str, Claim] = {}
         self._settlements: dict[str, Settlement] = {}
         self._open: dict[str, Ref] = {}
+        #: Open ones of which nobody knows whether they are: somebody closed their directories.
+        self._shut: set[str] = set()
 
     def path(self, session: str) -> Path:
         return self.root / session
@@ -149,6 +161,7 @@ class Sessions:
         """Read what is on disk. Settled sessions cost one look each, and only here. `clear`: tidy up after a crash."""
         self._all.clear()
         self._open.clear()
+        self._shut.clear()
         for entry in os.scandir(self.root):
             ref = parse(entry.name)
             if ref is None or not entry.is_dir(follow_symlinks=False):
@@ -160,9 +173,11 @@ class Sessions:
                 continue
             # Without its claim it may still be running: nothing is started for its item, and a person is told.
             self._all.setdefault(ref.item, []).append(ref)
-            if not (path / "settled").exists():
+            if not os.path.lexists(path / "settled"):
                 self._open[ref.id] = ref
-                if clear:
+                if is_shut(path):
+                    self._shut.add(ref.id)
+                elif clear:
                     self._clear_temps(path)
         for refs in self._all.values():
             refs.sort(key=lambda ref: ref.attempt)
@@ -187,12 +202,16 @@ class Sessions:
         """Files that the daemon was about to publish. A runner may be at work here; its temps have other names."""
         with contextlib.suppress(OSError):
             for folder in (path, path / "receipts"):
-                for name in os.listdir(folder) if folder.is_dir() else ():
+                for name in os.listdir(folder) if os.path.isdir(folder) else ():
                     if _TEMP.fullmatch(name):
                         self._files.unlink(folder / name)
 
     def open(self) -> list[Ref]:
         """Sessions without the ``settled`` marker, in no order."""
+        for session in [session for session in self._shut if not is_shut(self.path(session))]:
+            self._shut.discard(session)
+            if os.path.lexists(self.path(session) / "settled"):
+                self._open.pop(session, None)
         return list(self._open.values())
 
     def of(self, item: str) -> list[Ref]:
@@ -271,9 +290,9 @@ class Sessions:
             self._files.publish(path / "spec.md", spec)
             self._files.publish(path / "claim.json", _encode_claim(claim))
         except OSError:
-            if (path / "claim.json").exists():
+            if os.path.lexists(path / "claim.json"):
                 self._know(claim)
-            elif path.is_dir():
+            elif os.path.isdir(path):
                 self._clear_unclaimed(path)
             raise
         self._know(claim)

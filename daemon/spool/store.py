@@ -4,13 +4,14 @@ Invariants kept here:
 
 * the daemon never writes into ``queued/``: it renames out of it, and back untouched;
 * a move is one rename that never overwrites, followed by an fsync of both directories;
-* a settled name that is taken becomes ``name~2.md``;
+* a settled name that is taken becomes ``name~2.md``, shortened where that would be too long;
 * a scan reads no file and looks only at what may have changed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import secrets
@@ -25,8 +26,10 @@ from daemon.spool.states import ACTIVE, FAILED, QUEUED, SETTLED, STATES, TRANSIT
 
 #: A directory whose mtime is younger than this (s) may change again without a new mtime.
 RACY = 2.0
-#: What is beside a refused file.
+#: What is beside a refused file; `reason_name` says what it is called.
 REASON = ".why.txt"
+#: What a file system takes as one name (bytes).
+NAME_MAX = 255
 
 _LITTER = re.compile(
     r"""\..* | .*~ | \#.*\# | 4913 | .*\.(tmp|part|crdownload|swp|swx) | .*\.sync-conflict-.*""",
@@ -73,13 +76,42 @@ def _kind(mode: int) -> str:
 
 def numbered(name: str, number: int) -> str:
     """``a.md`` -> ``a~2.md``."""
-    return name if number < 2 else f"{name[: -len('.md')]}~{number}.md"
+    return name if number < 2 else _fitted(name.removesuffix(".md"), f"~{number}.md")
 
 
 def same_name(name: str, wanted: str) -> bool:
     """Whether `name` is `wanted`, or what `wanted` became where it was taken."""
-    stem = re.escape(wanted.removesuffix(".md"))
-    return re.fullmatch(rf"{stem}(~[0-9]+)?\.md", name) is not None
+    number = re.fullmatch(r".*~([0-9]+)\.md", name, re.DOTALL)
+    return name == wanted or (number is not None and numbered(wanted, int(number[1])) == name)
+
+
+def reason_name(name: str) -> str:
+    """What the reason beside the refused file `name` is called: ``a.md`` -> ``a.md.why.txt``.
+
+    Of a name that leaves no room only the beginning is kept, and a hash of the
+    whole: two long names that begin alike have two reasons.
+    """
+    whole = f"{name}{REASON}"
+    if len(os.fsencode(whole)) <= NAME_MAX:
+        return whole
+    mark = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
+    return _fitted(name.removesuffix(".md"), f"~{mark}.md{REASON}")
+
+
+def _fitted(stem: str, tail: str) -> str:
+    """Both, with as much of the stem as one name can hold: whole characters of it."""
+    stem = stem[: NAME_MAX - len(tail)]
+    while len(os.fsencode(stem)) + len(tail) > NAME_MAX:
+        stem = stem[:-1]
+    return stem + tail
+
+
+def is_regular(path: Path) -> bool:
+    """Whether a file itself lies there: no link to one, and nothing whose opening waits. Never raises."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 @dataclass(slots=True)
@@ -225,10 +257,17 @@ class Store:
             self.files.sync_dir(self.folder(state))
 
     def free_name(self, state: State, name: str) -> str:
+        """A name that is free, and so is that of its reason: what a person put there is not written over."""
         number = 1
-        while os.path.lexists(self.path(state, numbered(name, number))):
+        while not self._free(state, numbered(name, number)):
             number += 1
         return numbered(name, number)
+
+    def _free(self, state: State, name: str) -> bool:
+        reason = self.path(state, reason_name(name))
+        return not os.path.lexists(self.path(state, name)) and (
+            not os.path.lexists(reason) or is_regular(reason)
+        )
 
     def refuse(self, name: str, why: str, state: State = QUEUED) -> str:
         """queued (or dropped into active) -> failed with the reason beside it; the file's bytes stay as they are.
@@ -237,7 +276,7 @@ class Store:
         without a file (removed by `clear_reasons`), never a file without one.
         """
         target = self.free_name(FAILED, name)
-        reason = self.path(FAILED, f"{target}{REASON}")
+        reason = self.path(FAILED, reason_name(target))
         temp = self.root / ".tmp" / f"{secrets.token_hex(6)}{REASON}"
         self.files.create(temp, why.encode("utf-8", "replace"))
         try:
@@ -249,17 +288,32 @@ class Store:
         self.look([reason])
         return self.move(name, state, FAILED, to=target)
 
-    def clear_reasons(self) -> None:
-        """Remove reasons whose file a person has moved or deleted."""
+    def clear_reasons(self) -> list[str]:
+        """Remove reasons whose file a person has moved or deleted. Returns the names that could not be removed.
+
+        Those are no files of ours (a directory, a link), or the disk refuses; neither stops anything else.
+        """
         names = self.names(FAILED)
-        for name in names:
-            if name.endswith(f".md{REASON}") and name[: -len(REASON)] not in names:
-                path = self.path(FAILED, name)
+        alone = [
+            name for name in names if name.endswith(f".md{REASON}") and name[: -len(REASON)] not in names
+        ]
+        if not alone:
+            return []
+        left = []
+        for name in set(alone) - {reason_name(name) for name in names if name.endswith(".md")}:
+            path = self.path(FAILED, name)
+            if os.path.lexists(path) and not is_regular(path):
+                left.append(name)
+                continue
+            try:
                 self.files.unlink(path)
-                self.look([path])
+            except OSError:
+                left.append(name)
+            self.look([path])
+        return left
 
     def clear_temps(self, wall: float, age: float = 600.0) -> None:
-        """Remove temps that a crash left; a `drop` at work keeps its own for ten minutes."""
+        """Remove temps that a crash left; a `drop` at work keeps its own for ten minutes. One that stays is litter."""
         for name in os.listdir(self.root / ".tmp"):
             path = self.root / ".tmp" / name
             try:
@@ -267,4 +321,5 @@ class Store:
             except FileNotFoundError:
                 continue  # a `drop` has just put it where it belongs
             if wall - found.st_ctime > age and stat.S_ISREG(found.st_mode):
-                self.files.unlink(path)
+                with contextlib.suppress(OSError):
+                    self.files.unlink(path)

@@ -44,8 +44,8 @@ def load(folder: Path) -> list[Request | BadRequest]:
     found: list[Request | BadRequest] = []
     try:
         names = sorted(os.listdir(folder))
-    except FileNotFoundError:
-        return found  # the daemon makes it anew
+    except OSError:
+        return found  # gone: the daemon makes it anew; shut: its next look says so
     for name in names:
         if name.startswith(".") or not name.endswith(".json"):
             continue

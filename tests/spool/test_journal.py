@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from daemon.durable import Files
-from daemon.spool.journal import Journal, tail_rows
+from daemon.spool.journal import Journal, put_aside, tail_rows
 
 
 @pytest.fixture
@@ -69,3 +70,20 @@ def test_a_line_break_in_a_reason_stays_one_line(journal: Journal) -> None:
     journal.write({"session": "s", "to": "failed", "why": "one\ntwo\r\u2028three"})
     assert journal.path.read_bytes().count(b"\n") == 1
     assert [row["why"] for row in tail_rows(journal.path)] == ["one\ntwo\r\u2028three"]
+
+
+@pytest.mark.parametrize("kind", ["directory", "fifo", "symlink"])
+def test_what_takes_no_lines_is_put_aside(journal: Journal, tmp_path: Path, kind: str) -> None:
+    for number in (1, 2):
+        if kind == "directory":
+            journal.path.mkdir()
+        elif kind == "fifo":
+            os.mkfifo(journal.path)
+        else:
+            journal.path.symlink_to(tmp_path / "elsewhere")
+        assert list(tail_rows(journal.path)) == []
+        assert put_aside(journal.path, Files()) == journal.path.with_name(f"{journal.path.name}.odd-{number}")
+    assert put_aside(journal.path, Files()) is None
+    journal.write({"session": "s"})
+    assert put_aside(journal.path, Files()) is None
+    assert [row["session"] for row in tail_rows(journal.path)] == ["s"]

@@ -10,7 +10,7 @@ import pytest
 
 from daemon.errors import IllegalTransition
 from daemon.spool.states import ACTIVE, DONE, QUEUED, STATES, TRANSITIONS, State
-from daemon.spool.store import is_litter, numbered, same_name
+from daemon.spool.store import is_litter, numbered, reason_name, same_name
 from tests.spool.conftest import Spool
 
 LITTER = [
@@ -297,3 +297,92 @@ def test_temps_of_a_crash_go_after_ten_minutes(spool: Spool) -> None:
     assert temp.exists()
     spool.store.clear_temps(now + 601)
     assert os.listdir(spool.root / ".tmp") == ["directory"]
+
+
+# -- names at the limit ------------------------------------------------------------------------------
+
+
+STEMS = ["x" * 252, "ü" * 126, "日" * 84, "a" + "🚀" * 62, "\udcff" * 252, "x" * 247, "a b", "a~2", "a\nb"]
+
+
+@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize("number", [2, 9, 10, 9999])
+def test_a_number_always_fits_and_is_known_as_the_same_name(stem: str, number: int) -> None:
+    name = f"{stem}.md"
+    other = numbered(name, number)
+    assert len(os.fsencode(other)) <= 255
+    assert other.endswith(f"~{number}.md")
+    assert stem.startswith(other.removesuffix(f"~{number}.md"))
+    assert same_name(other, name)
+    assert same_name(name, name)
+    assert not same_name(other, f"z{name[1:]}")
+    assert not same_name(f"{stem[:-1]}q~{number}.md", name)
+
+
+def test_a_name_without_its_number_is_another() -> None:
+    assert not same_name("a.md", "a~2.md")
+    assert not same_name("ab~2.md", "a.md")
+    assert not same_name("a~.md", "a.md")
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_a_reason_has_a_name_that_fits_and_is_no_other_files(stem: str) -> None:
+    names = [f"{stem}.md", numbered(f"{stem}.md", 2), f"{stem[:-1]}q.md"]
+    reasons = {reason_name(name) for name in names}
+    assert len(reasons) == 3
+    for reason in reasons:
+        assert len(os.fsencode(reason)) <= 255
+        assert reason.endswith(".md.why.txt")
+        assert is_litter(reason)
+
+
+def test_the_reason_of_an_ordinary_name_stands_beside_it() -> None:
+    assert reason_name("a.md") == "a.md.why.txt"
+    assert reason_name(f"{'x' * 244}.md") == f"{'x' * 244}.md.why.txt"
+
+
+@pytest.mark.parametrize("letter", ["x", "ü", "日"])
+def test_a_file_of_the_longest_name_moves_beside_another_and_keeps_its_reason(
+    spool: Spool, letter: str
+) -> None:
+    name = f"{letter * (252 // len(letter.encode()))}.md"
+    for state in ("failed", "queued"):
+        spool.put(state, name, state.encode())
+    spool.store.scan(time.time())
+    target = spool.store.refuse(name, "because")
+    assert target == numbered(name, 2)
+    assert (spool.root / "failed" / target).read_bytes() == b"queued"
+    spool.store.scan(time.time())
+    assert spool.store.clear_reasons() == []
+    assert (spool.root / "failed" / reason_name(target)).read_text() == "because"
+    (spool.root / "failed" / target).unlink()
+    spool.store.scan(time.time())
+    assert spool.store.clear_reasons() == []
+    assert os.listdir(spool.root / "failed") == [name]
+
+
+def test_what_is_no_file_among_the_reasons_is_left_and_told(spool: Spool) -> None:
+    failed = spool.root / "failed"
+    (failed / "a.md.why.txt").mkdir()
+    (failed / "b.md.why.txt").symlink_to("/etc/hostname")
+    os.mkfifo(failed / "c.md.why.txt")
+    spool.put("failed", "d.md.why.txt")
+    spool.store.scan(time.time())
+    assert sorted(spool.store.clear_reasons()) == ["a.md.why.txt", "b.md.why.txt", "c.md.why.txt"]
+    assert sorted(os.listdir(failed)) == ["a.md.why.txt", "b.md.why.txt", "c.md.why.txt"]
+
+
+def test_a_reason_that_cannot_be_removed_stops_nothing(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool.put("failed", "a.md.why.txt")
+    spool.put("failed", "b.md.why.txt")
+    spool.store.scan(time.time())
+    unlink = spool.files.unlink
+
+    def refused(path: Path) -> None:
+        if path.name.startswith("a"):
+            raise PermissionError(1, "Operation not permitted", str(path))
+        unlink(path)
+
+    monkeypatch.setattr(spool.files, "unlink", refused)
+    assert spool.store.clear_reasons() == ["a.md.why.txt"]
+    assert os.listdir(spool.root / "failed") == ["a.md.why.txt"]
