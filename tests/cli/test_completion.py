@@ -8,6 +8,8 @@ import subprocess
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SHELL = "---\nharness_id: shell\n---\n```sh\necho x\n```\n"
 
 

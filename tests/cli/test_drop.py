@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SHELL = "---\nharness_id: shell\n---\n```sh\necho x\n```\n"
 
 
@@ -52,7 +54,6 @@ def test_the_next_commands_can_be_copied_line_by_line(place):
     assert lines[-2:] == ["  mh why x", "  mh attach x"]
 
 
-@pytest.mark.slow
 def test_settings_that_changed_after_the_start_are_mentioned(place):
     said = "megaharness.toml has changed since the daemon started"
     place.mh("up", "-d")

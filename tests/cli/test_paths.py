@@ -9,6 +9,8 @@ import pytest
 
 from adapters.testing import wait_for
 
+pytestmark = pytest.mark.slow
+
 SHELL = "---\nharness_id: shell\n{}---\n```sh\n{}\n```\n"
 REFUSED = "It was not run.\n\nline 2, priorty: there is no such key\n\nCorrect it.\n"
 
@@ -82,7 +84,6 @@ def test_the_view_prints_what_can_be_copied(place):
             assert f"({word.split('/')[1]})" in place.mh("why", word)
 
 
-@pytest.mark.slow
 def test_a_path_knows_its_track_by_its_own_block(place):
     place.mh("up", "-d")
     place.queue("rr.md", SHELL.format("", "exit 7"))

@@ -10,6 +10,8 @@ import pytest
 
 from adapters.testing import wait_for
 
+pytestmark = pytest.mark.slow
+
 SHELL = "---\nharness_id: shell\n{}---\n```sh\n{}\n```\n"
 FAULTY = """\
 prefer = ["nobody"]
@@ -30,7 +32,6 @@ def rows(place, code: int = 0):
     return json.loads(place.mh("doctor", "--json", code=code))
 
 
-@pytest.mark.slow
 def test_up_tells_of_every_harness_that_doctor_calls_an_error(place):
     place.settings.write_text(FAULTY)
     faulty = {row["what"] for row in rows(place, 1) if row["level"] == "ERROR"}
@@ -45,7 +46,6 @@ def test_up_tells_of_every_harness_that_doctor_calls_an_error(place):
     assert "harness one" not in again
 
 
-@pytest.mark.slow
 def test_a_variable_that_the_daemon_lacks_is_told_by_name_and_never_by_value(place):
     place.settings.write_text(
         '[harness.mine]\nargv = ["true"]\npass_env = ["HAVE_IT", "LACK_IT", "SET_IT"]\nenv = {SET_IT = "1"}\n'
@@ -114,7 +114,6 @@ def times(data: object, key: str = ""):
             yield key, str(data)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("daemon", [True, False])
 def test_every_time_in_json_is_utc(place, daemon):
     place.env["TZ"] = "Asia/Tokyo"

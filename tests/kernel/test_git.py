@@ -15,6 +15,8 @@ from adapters.testing import wait_for
 from daemon.kernel.git import GitError, Repository, initialise
 from daemon.kernel.scratch import Leftover, Place, Scratch
 
+pytestmark = pytest.mark.slow
+
 Git = Callable[..., str]
 
 
