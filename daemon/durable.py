@@ -135,6 +135,7 @@ class Files:
         # A lease break is announced by SIGIO, whose default is to end the process.
         with contextlib.suppress(ValueError):  # not the main thread: the main thread has done it
             signal.signal(signal.SIGIO, signal.SIG_IGN)
+        self._mark = secrets.token_hex(6)
 
     def before(self, name: str, *args: object) -> None:
         """A test stops here."""
@@ -266,12 +267,18 @@ class Files:
             self.sync_dir(path.parent)
             return aside
 
+    def probe(self, folder: Path) -> None:
+        """Make a small file here, on disk, and remove it. Raises OSError: the disk takes no writes."""
+        # The same name each time: what one try could not remove, the next one does.
+        path = folder / f".probe-{self._mark}.tmp"
+        self.unlink(path)
+        self.create(path, b"x" * 4096)
+        self.unlink(path)
+
     def takes_writes(self, folder: Path) -> bool:
         """Whether the disk takes a new file here. A folder that is not there says nothing against the disk."""
-        probe = folder / f".probe-{secrets.token_hex(6)}.tmp"
         try:
-            self.create(probe, b"x" * 4096)
-            self.unlink(probe)
+            self.probe(folder)
         except OSError as error:
             return error.errno not in DISK_ERRORS
         return True

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import signal
 import threading
 import time
@@ -71,7 +70,6 @@ class Supervisor:
     #: Whether the workspace is still ours alone.
     guard: Callable[[], bool] = lambda: True
     exit_code: int = 0
-    instance: str = field(default_factory=lambda: secrets.token_hex(6))
     draining: bool = False
     stopping: bool = False
     degraded: Degraded | None = None
@@ -365,11 +363,8 @@ class Supervisor:
         place, temps = self.degraded.place, self.parts.store.root / ".tmp"
         if not os.path.isdir(place) or place == self.parts.workspace.queued:  # where the daemon never writes
             place = temps
-        probe = place / f".probe-{self.instance}.tmp"
         try:
-            self.parts.files.unlink(probe)
-            self.parts.files.create(probe, b"x" * 4096)
-            self.parts.files.unlink(probe)
+            self.parts.files.probe(place)
             self._recover_history(now)
         except OSError as error:
             self.degraded.tries += 1

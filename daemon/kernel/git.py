@@ -23,12 +23,12 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from daemon.durable import Files
 from daemon.errors import MegaharnessError
 from daemon.kernel.faults import passes
 
@@ -163,16 +163,8 @@ def _disk_error(words: bytes, stdin: bytes) -> int | None:
 
 def _probe(folder: Path) -> int | None:
     """Whether the disk takes nothing there: git does not always say so."""
-    path = folder / f".probe-{secrets.token_hex(6)}"
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            if os.write(fd, bytes(4096)) < 4096:
-                return errno.ENOSPC
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-            os.unlink(path)
+        Files().probe(folder)
     except OSError as error:
         return error.errno if error.errno in _DISK_WORDS.values() else None
     return None

@@ -23,6 +23,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 class Bench:
     """One workspace, its environment, and what tests do with them."""
 
+    #: A program, with its arguments, under which every `mh` runs.
+    under: tuple[str, ...] = ()
+
     def __init__(self, home: Path, root: Path) -> None:
         self.home = home
         self.root = root
@@ -46,7 +49,7 @@ class Bench:
     ) -> str:
         """Run `mh`; its exit code must be as said. Returns what it printed (both streams)."""
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "daemon", "--root", str(self.root), *args],
+            [*self.under, sys.executable, "-P", "-m", "daemon", "--root", str(self.root), *args],
             env={**self.env, **(env or {})},
             cwd=self.home,
             input=stdin,

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -29,24 +28,11 @@ def track(script: str, keys: str = "") -> str:
 class Person(Bench):
     """An ordinary user's workspace: permissions that are taken bind whoever works in it, also where that is root."""
 
-    def mh(
-        self, *args: str, code: int = 0, stdin: str | None = None, env: dict[str, str] | None = None
-    ) -> str:
-        bound = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"]
-        bound = bound if os.geteuid() == 0 else []
-        done = subprocess.run(
-            [*bound, sys.executable, "-P", "-m", "daemon", "--root", str(self.root), *args],
-            env={**self.env, **(env or {})},
-            cwd=self.home,
-            input=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == code, f"mh {args} ended with {done.returncode}:\n{done.stdout}"
-        return done.stdout
+    under = (
+        ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all")
+        if os.geteuid() == 0
+        else ()
+    )
 
 
 @pytest.fixture
