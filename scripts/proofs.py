@@ -1,4 +1,4 @@
-"""Runs the proofs of the queue protocol at a size given on the command line.
+"""Runs the proofs of the queue protocol at sizes given on the command line.
 
 Each prints its method, the number of cases, the seconds, the floor and the
 result; it exits with 1 when something broke or a floor was not reached.
@@ -7,8 +7,6 @@ result; it exits with 1 when something broke or a floor was not reached.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,70 +14,59 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.crash.cases import DEPTHS, METHODS, explore  # noqa: E402  # the tests are no package of ours
+from tests.proofs.proof import Proof, everything, prove  # noqa: E402  # the tests are no package of ours
 
 
-def enumeration(depth: int, names: list[str]) -> bool:
-    """Stop, refuse or save at every file operation of several lives. True: all of it held."""
-    held = True
-    for name in names:
-        method = METHODS[name]
-        tally = explore(method, depth)
-        floor = method.floors[depth - 1]
-        good = not tally.broken and tally.cases >= floor
-        held = held and good
-        print(
-            f"{name}: {method.text}: {tally.cases} cases, {tally.seconds:.1f} s, floor {floor}: "
-            f"{'held' if good else f'{len(tally.broken)} BROKEN' if tally.broken else 'TOO FEW'}",
-            flush=True,
-        )
-        for broken in tally.broken[:20]:
-            print(f"  {broken}", flush=True)
-    return held
+def size_of(text: str) -> tuple[str, int]:
+    """``kills=500``"""
+    name, _, number = text.partition("=")
+    return name, int(number)
 
 
-def kills(count: int, seed: int | None) -> bool:
-    """kill -9 of the real daemon, again and again. True: every track ended once."""
-    environ = {**os.environ, "MEGAHARNESS_KILLS": str(count)}
-    if seed is not None:
-        environ["MEGAHARNESS_SEED"] = str(seed)
-    test = "tests/e2e/test_crash.py::test_kill_9_again_and_again_at_any_moment"
-    argv = [sys.executable, "-m", "pytest", "-q", "-s", "--timeout", "0", test]
-    began = time.monotonic()
-    held = subprocess.run(argv, cwd=ROOT, env=environ, check=False).returncode == 0
-    print(
-        f"kill -9: {count} cases, {time.monotonic() - began:.1f} s: {'held' if held else 'BROKEN'}",
-        flush=True,
+def listing(proofs: dict[str, Proof]) -> str:
+    return "\n".join(
+        f"  {proof.name:14} {proof.text}\n  {'':14} {proof.daily} / {proof.usual} / {proof.large} {proof.unit}"
+        for proof in proofs.values()
     )
-    return held
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/proofs", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--enumeration-depth",
-        type=int,
-        choices=DEPTHS,
-        default=2,
-        help="1: a sample (a minute); 2: every operation, and a sample of crashes inside the recovery "
-        "(some minutes); 3: every pair of operations (hours). Default: 2",
+    proofs = everything()
+    parser = argparse.ArgumentParser(
+        prog="scripts/proofs",
+        description=(__doc__ or "").splitlines()[0],
+        epilog=f"proofs, and their sizes: daily / usual / large\n{listing(proofs)}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", action="append", choices=list(METHODS), help="this method; may be repeated")
+    parser.add_argument("--only", action="append", choices=list(proofs), help="this proof; may be repeated")
     parser.add_argument(
-        "--kills",
-        type=int,
-        default=100,
-        metavar="N",
-        help="how often the real daemon is killed with -9 at a random moment, with real tmux and runners; "
-        "0: not at all. Default: 100",
+        "--size", action="append", type=size_of, default=[], metavar="NAME=N", help="of one proof"
     )
-    parser.add_argument(
-        "--seed", type=int, help="of those moments; it is printed, so that a run can be repeated"
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument(
+        "--daily", dest="which", action="store_const", const="daily", help="as in scripts/test"
     )
+    sizes.add_argument(
+        "--large",
+        dest="which",
+        action="store_const",
+        const="large",
+        help="as in docs/explanation/durability.md",
+    )
+    parser.add_argument("--seed", type=int, help="it is printed, so that a run can be repeated")
     given = parser.parse_args()
-    held = enumeration(given.enumeration_depth, given.only or list(METHODS))
-    if given.kills and not given.only:
-        held = kills(given.kills, given.seed) and held
+    asked = dict(given.size)
+    if unknown := set(asked) - set(proofs):
+        parser.error(f"there is no proof {', '.join(sorted(unknown))}; there are {', '.join(proofs)}")
+    seed = given.seed if given.seed is not None else time.time_ns() % 100_000
+    held = True
+    for name in given.only or (list(asked) if asked and not given.which else list(proofs)):
+        proof = proofs[name]
+        outcome = prove(proof, asked.get(name, getattr(proof, given.which or "usual")), seed)
+        held = held and outcome.held
+        print(outcome.line(), flush=True)
+        for broken in outcome.report.broken[:20]:
+            print(f"  {broken}", flush=True)
     return 0 if held else 1
 
 

@@ -1,6 +1,7 @@
 """Nothing lost, nothing twice: the daemon is stopped at every file operation of several lives.
 
-MEGAHARNESS_ENUMERATION sets the depth (1, 2 or 3); `scripts/proofs` runs the same on the command line.
+The cases themselves are proofs (tests/proofs/enumeration.py); here are the lives without faults, and broken
+protocols that the cases must find.
 """
 
 from __future__ import annotations
@@ -24,31 +25,17 @@ from daemon.spool.sessions import Claim, Sessions, _encode_claim
 from daemon.spool.states import State
 from daemon.spool.store import Entry
 from daemon.tracks import thread
-from tests.crash.cases import METHODS, case, crashes, edits, explore, points_of, refusals
+from tests.crash.cases import case, crashes, edits, points_of, refusals
 from tests.crash.lives import LIVES
 from tests.crash.world import Fault, Life, Mutant, StepFiles
 
 pytestmark = pytest.mark.slow
-
-DEPTH = int(os.environ.get("MEGAHARNESS_ENUMERATION", "1"))
 
 
 @pytest.mark.parametrize("life", LIVES, ids=lambda life: life.name)
 def test_a_life_without_faults_ends_as_told(life: Life) -> None:
     _, wrong = case(life, [])
     assert wrong == []
-
-
-@pytest.mark.timeout(0)
-@pytest.mark.parametrize("name", METHODS)
-def test_enumeration(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    method = METHODS[name]
-    tally = explore(method, DEPTH)
-    floor = method.floors[DEPTH - 1]
-    with capsys.disabled():
-        print(f"\n{name}: {method.text}: {tally.cases} cases in {tally.seconds:.1f} s (floor {floor})")
-    assert tally.broken == [], "\n".join(map(str, tally.broken[:10]))
-    assert tally.cases >= floor
 
 
 # -- broken protocols: the enumeration must find each of them ----------------------------------------
