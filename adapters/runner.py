@@ -345,6 +345,7 @@ class Session:
         self.out: Sink | None = None
         self.err: Sink | None = None
         self.wall_at = math.inf
+        self.limits_stamp = 0
         self.reason = "exited"
         self.error = ""
         self.ending = False
@@ -433,6 +434,8 @@ class Session:
             getattr(signal, "SIG" + name)
         if launch.get("wall_s") is not None:
             self.wall_at = self.born + float(launch["wall_s"])
+        self.limits_stamp = 0
+        self.look_at_limits()
         room = int(launch.get("max_bytes") or 1 << 30)
         # Room for the record of the end, for the day when the harness has filled the disk.
         write_synced(".exit.tmp", b" " * EXIT_ROOM)
@@ -521,8 +524,26 @@ class Session:
         if now >= self.viewer_at:
             self.start_viewer()
 
+    def look_at_limits(self) -> None:
+        """A person may have changed how long it may run; what cannot be read changes nothing."""
+        try:
+            stamp = os.lstat("limits.json").st_mtime_ns
+        except OSError:
+            return
+        if stamp == self.limits_stamp:
+            return
+        self.limits_stamp = stamp
+        try:
+            wall = float(read_object("limits.json")["wall_s"])
+            if not 0 < wall < 1e10:
+                raise ValueError(f"wall_s is {wall}")
+            self.wall_at = self.born + wall
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            complain(f"limits.json cannot be used: {error!r}")
+
     def beat(self) -> None:
         self.beat_next = time.monotonic() + BEAT_S
+        self.look_at_limits()
         record: dict[str, object] = {
             "v": 1,
             "phase": self.phase,

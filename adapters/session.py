@@ -421,21 +421,35 @@ def _environ_has(pid: int, marker: bytes) -> bool:
 # --- messages -----------------------------------------------------------------
 
 
-def message(session: Path, data: bytes | None, text: str, by: str) -> str:
+def message(session: Path, data: bytes | None, text: str, by: str, name: str | None = None) -> str:
     """Put a message into the inbox; the runner writes it to the harness. Its name, which sorts by arrival.
 
     data: what the harness reads (`Harness.encode`); None: it cannot be told
-    while it runs, the text waits for the next session. text: what a person wrote.
+    while it runs, the text waits for the next session. text: what a person
+    wrote. name: of `message_name`; with one that is there already nothing happens.
     """
     inbox = _make_inbox(session)
-    names = [name for part in ("", "delivered", "text") for name in _names(inbox / part)]
-    latest = max((int(name[:20]) for name in names if name[:20].isdecimal()), default=0)
-    # The clock may have been set back: a later message still sorts later.
-    name = f"{max(time.time_ns(), latest + 1):020d}-{secrets.token_hex(4)}"
+    if name is None:
+        name = message_name(session)
+    elif _exists(inbox / name) or _exists(inbox / "delivered" / name):
+        return name
     _put(inbox / "text" / f"{name}.json", _encoded({"text": text, "at": _now(), "by": by}))
     if data is not None:
         _put(inbox / name, data)
     return name
+
+
+def message_name(session: Path) -> str:
+    """A name for the next message: it sorts behind those that are there, also after the clock was set back."""
+    inbox = session / "inbox"
+    names = [name for part in ("", "delivered", "text") for name in _names(inbox / part)]
+    latest = max((int(name[:20]) for name in names if name[:20].isdecimal()), default=0)
+    return f"{max(time.time_ns(), latest + 1):020d}-{secrets.token_hex(4)}"
+
+
+def limit(session: Path, wall_s: float) -> None:
+    """Change how long it may run, counted from its start; the runner reads it within some seconds."""
+    _put(session / "limits.json", _encoded({"v": 1, "wall_s": wall_s}))
 
 
 def delivered(session: Path) -> list[Message]:

@@ -35,7 +35,7 @@ from daemon.spool.watcher import Notes, Watcher
 from daemon.status import Status
 from daemon.tracks import requests
 from daemon.tracks.actions import Action, Wait
-from daemon.tracks.machine import Limits, decide
+from daemon.tracks.machine import Blocked, Candidate, Limits, decide
 
 #: Seconds between two full scans; longer when a scan itself takes long.
 RESCAN = 5.0
@@ -83,6 +83,8 @@ class Supervisor:
     _faults: int = 0
     #: Why the folders could not be looked at, and how often in a row.
     _blind: str = ""
+    #: Whether a drain has something to wait for: what asks a person may take days.
+    _at_work: bool = True
     _blinks: int = 0
     _status: Status = field(init=False)
 
@@ -105,7 +107,7 @@ class Supervisor:
                     self.notifier.ready()
                     ready = True
                 self.notifier.watchdog()
-                if self.draining and not self.parts.sessions.open():
+                if self.draining and not self._at_work:
                     break
                 self._sleep(due)
         except _TooManyFaults:
@@ -167,7 +169,10 @@ class Supervisor:
         world = self._observer.observe(now, claim=not closed, closed=closed)
         limits = Limits(self.parts.settings.limits.slots, self.parts.settings.limits.attempts)
         due = decide(world, limits, now.mono)
+        self._at_work = any(not isinstance(each, Candidate | Blocked) for each in world.observed)
         again = False
+        with self._disk(now):
+            self._enactor.remember(now)
         for action in due:
             if not isinstance(action, Wait):
                 again = True

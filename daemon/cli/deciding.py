@@ -20,6 +20,7 @@ from daemon.tracks.actions import (
     Action,
     Claim,
     Conclude,
+    GoOn,
     Reap,
     Refuse,
     RollForward,
@@ -27,6 +28,7 @@ from daemon.tracks.actions import (
     Settle,
     Start,
     Stop,
+    TakeEdit,
     Wait,
 )
 from daemon.tracks.machine import Limits, decide
@@ -93,6 +95,10 @@ def _said(action: Action, now: Now, when: str) -> Decided:
             return Decided(
                 name, f"was saved again after it had been claimed: merged as text, not run, {when}"
             )
+        case TakeEdit(session):
+            return Decided(session, f"its file was edited; what changed is taken in {when}")
+        case GoOn(session):
+            return Decided(session, f"is answered: goes on {when}")
         case Start(session):
             return Decided(session, f"is claimed: started {when}")
         case Stop(session, why):

@@ -210,8 +210,11 @@ def _at(workspace: Workspace, path: Path) -> Found:
     except (DocumentError, OSError):
         session, track = None, None
     ref = parse(session) if session else None
+    if state == ACTIVE:
+        # Claimed a moment ago, its block is not written yet; and a later attempt does not rewrite it.
+        named = [ref] if ref is not None else []
+        ref = next((ref for ref, _ in live(workspace) if [ref.item] == [each.item for each in named]), ref)
     if ref is None and state == ACTIVE:
-        # Claimed a moment ago: its block is not written yet.
         ref = next((ref for ref, claim in live(workspace) if claim.get("name") == path.name), None)
     if ref is not None and (workspace.sessions / ref.id).is_dir():
         return Found(ref.item, state, path, ref, workspace.sessions / ref.id)

@@ -36,6 +36,7 @@ VERBS: dict[str, Verb] = {
         "attach", "Watch a running track in its tmux pane, or read the log of a finished one.", first=True
     ),
     "why": Verb("why", "Say why a track runs, waits or failed, and what to do about it.", first=True),
+    "reply": Verb("reply", "Answer a track's question, or say something to it.", first=True),
     "up": Verb("up", "Start the daemon, here or (-d) in the background.", first=True),
     "down": Verb("down", "End the daemon; running tracks go on, or (--drain) end first."),
     "show": Verb("show", "Show all that is known of one track."),

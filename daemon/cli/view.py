@@ -118,10 +118,12 @@ def gather(workspace: Workspace) -> dict[str, Any]:
     unusable = False
     if alive:
         busy = {row["id"] for row in running}
-        waiting = [row for row in state.get("waiting", []) if row["subject"] not in busy]
+        waiting = [row for row in state.get("waiting", []) if row["needs_you"] or row["subject"] not in busy]
     else:
         waiting, unusable = _without_daemon(workspace, running, len(queued), daemon=there is not None)
     shown = [row.name for row in (*failed, *done)] + [*queued, *(row["subject"] for row in waiting)]
+    asking = {row["subject"] for row in waiting if row["needs_you"]}
+    running = [row for row in running if row["phase"] != "asks" or row["id"] not in asking]
     return {
         "workspace": str(workspace.root),
         "daemon": {
@@ -178,7 +180,9 @@ def _without_daemon(
         # A folder is missing, no place for the socket: `mh doctor` is for that, the names are still shown.
         return [], False
     for row in running:
-        known = rows.pop(row["session"], None) or rows.pop(row["id"], None)
+        known = rows.pop(row["session"], None) or rows.get(row["id"])
+        if known is not None and not known["needs_you"]:
+            rows.pop(row["id"], None)
         if known is not None and row["phase"] != "running":
             row["note"] = known["reason"]
     return list(rows.values()), False
@@ -195,6 +199,9 @@ def _of_claim(ref: Ref, claim: dict[str, Any], directory: Path) -> dict[str, Any
 
     extra = claim.get("extra", {})
     phases: dict[type, str] = {Running: "running", NotStarted: "not begun"}
+    phase = phases.get(type(live.status(directory)), "has ended")
+    if (read_json(directory / "settle.json") or {}).get("termination") == "blocked":
+        phase = "asks"
     return {
         "id": ref.item,
         "name": claim.get("name"),
@@ -204,7 +211,7 @@ def _of_claim(ref: Ref, claim: dict[str, Any], directory: Path) -> dict[str, Any
         "model": extra.get("model"),
         "title": extra.get("title", ""),
         "since": claim.get("claimed_at"),
-        "phase": phases.get(type(live.status(directory)), "has ended"),
+        "phase": phase,
         "note": "",
     }
 

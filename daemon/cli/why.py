@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from daemon.cli import completion, finding
+from daemon.cli import completion, edited, finding
 from daemon.cli.group import workspace
 from daemon.cli.show import gather
 from daemon.cli.view import CHANGED, clean, settings_changed
@@ -93,19 +93,19 @@ def explain(place: Workspace, found: finding.Found) -> Answer:
 def _of_daemon(place: Workspace, found: finding.Found) -> Answer | None:
     """What the running daemon decided at its last tick; it knows how a file came. None: ask ourselves."""
     there, state = holder(place.lock), read_json(place.daemon_json) or {}
-    if there is None or state.get("pid") != there.pid or found.path is None:
+    if there is None or state.get("pid") != there.pid:
         return None
     if found.state == "active":
         for row in state.get("running", []):
             # What went wrong at the last try only the daemon remembers.
             if row["id"] == found.id and row["phase"] != "running" and row["note"]:
                 return Answer(found.id, "active", row["note"], notes=tuple(_notes(place, found)))
-        return None
+    subject = found.id if found.state == "active" else found.path.name if found.path is not None else ""
     for row in state.get("waiting", []):
-        if row["subject"] == found.path.name:
+        if row["subject"] == subject and (found.state == "queued" or row["needs_you"]):
             notes = tuple(_notes(place, found))
             return Answer(
-                found.id, "queued", row["reason"], row["until"], row["unblock"], row["needs_you"], notes
+                found.id, found.state, row["reason"], row["until"], row["unblock"], row["needs_you"], notes
             )
     return None
 
@@ -130,6 +130,7 @@ def _settled(place: Workspace, found: finding.Found) -> Answer:
     failed = [row for row in facts["checks"] if row["passed"] is False]
     evidence = [_failed_check(found, row) for row in failed] or _last_words(found, settle)
     notes = [f"its work: {facts['work']} (branch {facts['branch']})"] if facts["work"] else []
+    notes += edited.kept(place, found.id)
     log = f"mh log {found.word}"
     checks = settle.get("extra", {}).get("checks", "")
     # "1 of 2 checks failed" is said already; that none was run is not.
@@ -258,10 +259,18 @@ def _notes(place: Workspace, found: finding.Found) -> list[str]:
         notes.append(f"harness {route['harness']}: {source.get(route['route'], route['route'])}")
     try:
         loaded = load(finding.content(found.path), found.path.name) if found.path else None
-    except (DocumentError, OSError):
-        return notes
+    except DocumentError as error:
+        loaded = None
+        if found.state == "active":
+            faults = "; ".join(map(str, error.problems))
+            notes.append(f"its file cannot be read as you left it, so it goes on with what it had: {faults}")
+    except OSError:
+        loaded = None
     if loaded is not None and loaded.track.ignored:
         notes.append(f"keys of other programs, kept and ignored: {', '.join(loaded.track.ignored)}")
+    if found.state == "active" and found.directory is not None:
+        notes += edited.notes(found)
+    notes += edited.kept(place, found.id)
     if loaded is not None and (idle := no_effect(loaded.track)):
         notes.append(f"without effect in this version: {', '.join(idle)}")
     return notes

@@ -9,8 +9,9 @@ from daemon.tracks import thread
 from daemon.tracks.track import Check, Prose
 
 ALONE = (
-    "If the task needs an existing repository, say so and stop. Nobody is there to answer questions: decide, "
-    "go on, and say in your last message what you decided."
+    "If the task needs an existing repository, say so and stop. Nobody watches you: decide what you can, go on, and "
+    "say in your last message what you decided. Only where you cannot go on without an answer of a person, end with "
+    "a last line that begins with `BLOCKED: ` and holds your question; you will be started again with the answer."
 )
 EMPTY = f"You work in an empty git repository made for this task. {ALONE}"
 GOES_ON = (
@@ -24,6 +25,7 @@ def compose(
     checks: Sequence[Check],
     failed: Sequence[Receipt],
     said: Sequence[str] = (),
+    asked: Sequence[str] = (),
     *,
     prose: bool,
     goes_on: bool = False,
@@ -32,11 +34,13 @@ def compose(
 
     failed: receipts of the last attempt's checks that were not met. said: what
     a person typed while earlier attempts ran; a new session knows nothing of
-    it. goes_on: it works where an earlier attempt did.
+    it. asked: what earlier attempts asked; the answers are in the body. goes_on: it works where an earlier attempt did.
     """
     if not prose:
         return thread.without_results(body)
     parts = [thread.request(body).strip("\n")]
+    if asked:
+        parts.append("## What you asked, oldest first\n\n" + "\n\n".join(asked))
     # All of them: a new session remembers nothing of what was said to an earlier one.
     if replies := thread.replies(body):
         parts.append("## Added since, oldest first\n\n" + "\n\n".join(replies))

@@ -40,14 +40,19 @@ def digest(spec: bytes) -> str:
     return hashlib.sha256(spec).hexdigest()
 
 
-def loaded(parts: Parts, known: Claim) -> Loaded:
-    """The track as it was claimed: the contract is frozen in spec.md. Raises OSError, DocumentError."""
+def spec(parts: Parts, known: Claim) -> bytes:
+    """The file as it was claimed: what this daemon remembers, else spec.md. Raises OSError."""
     kept = parts.memory.specs.get(_claimed_digest(known))
-    return load(kept if kept is not None else _read(parts, known), known.name)
+    return kept if kept is not None else _read(parts, known)
+
+
+def as_claimed(parts: Parts, known: Claim) -> Loaded:
+    """The track as it was claimed: the contract is frozen in spec.md. Raises OSError, DocumentError."""
+    return load(spec(parts, known), known.name)
 
 
 def intact(parts: Parts, known: Claim) -> bool:
-    """Whether `loaded` is what was claimed. Raises OSError for the disk."""
+    """Whether `spec` is what was claimed. Raises OSError for the disk."""
     wanted = _claimed_digest(known)
     try:
         return wanted in ("", *parts.memory.specs) or digest(_read(parts, known)) == wanted

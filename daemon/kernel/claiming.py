@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from daemon.errors import DocumentError, NotNow
+from daemon.kernel import evals
 from daemon.kernel.claimed import asked, digest, facts
 from daemon.kernel.clock import Now, stamp
+from daemon.kernel.edits import text_of
 from daemon.kernel.history import History
 from daemon.kernel.observe import Observer
 from daemon.kernel.parts import Parts
 from daemon.kernel.route import NoRoute, Route
 from daemon.spool import claim as claiming
 from daemon.spool.sessions import Claim, make
-from daemon.spool.states import ACTIVE, QUEUED, State
+from daemon.spool.states import ACTIVE, DONE, QUEUED, State
 from daemon.spool.store import Entry
 from daemon.tracks import thread
 from daemon.tracks.ids import MAX_LENGTH, slug
@@ -41,6 +43,7 @@ class Claimer:
                 self._put_back(name, entry.name)
             raise NotNow(f"it changed while it was taken: {why}")
         item, attempt = self._identify(data, peek.block_id, entry)
+        self._label(item, data, now)
         fresh = asked(parts, "fresh", item)
         ref = make(item, attempt)
         known = Claim(
@@ -70,7 +73,7 @@ class Claimer:
         parts.memory.unsure.discard(ref.id)
         parts.log.info("claimed", track=item, session=ref.id, harness=str(route))
         try:
-            self._render(known)
+            self._render(known, data)
         except (NotNow, DocumentError) as error:
             # Only a rendering: it is made up for at settle.
             parts.log.info("not rendered", track=item, why=str(error))
@@ -113,11 +116,31 @@ class Claimer:
         except DocumentError:
             return True  # broken by hand, and still in its place
 
-    def _render(self, known: Claim) -> None:
+    def _render(self, known: Claim, claimed: bytes) -> None:
         path = self._parts.store.path(ACTIVE, known.name)
         block = facts(known, ACTIVE)
-        self._parts.exchange.rewrite(path, known.session, lambda data: thread.rendered(data, block))
+        written = self._parts.exchange.rewrite(path, known.session, lambda data: thread.rendered(data, block))
         self._parts.store.look([path])
+        if written == thread.rendered(claimed, block):
+            self._observer.edits.seen(known)
+
+    def _label(self, item: str, data: bytes, now: Now) -> None:
+        """Sent back from done/ without a word more: a person says that it was not done."""
+        parts = self._parts
+        newest = parts.sessions.newest(item)
+        known = parts.sessions.claim(newest.id) if newest is not None else None
+        settlement = parts.sessions.settlement(newest.id) if newest is not None else None
+        if known is None or settlement is None or settlement.destination != DONE:
+            return
+        try:
+            same = thread.own_text(data) == thread.own_text(text_of(parts, known))
+        except (OSError, DocumentError):
+            return  # what it said before cannot be read any more: nobody can tell
+        finally:
+            parts.memory.forget_session(known.session)
+        if same:
+            self._history.make_way(parts.evals.path_of(row := evals.label(known, "not met", now)))
+            parts.evals.write(row, sure=False)
 
     def refuse(self, name: str, state: State, why: str, now: Now) -> None:
         parts = self._parts

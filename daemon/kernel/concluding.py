@@ -11,6 +11,7 @@ import json
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +19,15 @@ from typing import Any, Literal
 
 from adapters.ports import Cancelled as Unstarted
 from adapters.ports import Collected, Ended, Harness, Publish, Status, Termination
+from daemon.kernel.clock import seconds
 from daemon.kernel.contract import Bench, Receipt, verify
 from daemon.kernel.faults import passes
 from daemon.kernel.git import GitError
 from daemon.kernel.scratch import Leftover, Outcome, Place, Scratch, count_files
 from daemon.kernel.starting import own_place, typed
 from daemon.spool.sessions import Claim, read_json
+from daemon.tracks import thread
+from daemon.tracks.changes import Contract
 from daemon.tracks.machine import CheckResult, Conclusion
 from daemon.tracks.track import Check, Prose
 
@@ -54,7 +58,8 @@ class Conclude:
 
     stopped: why a person stopped it while its checks ran; then none are run. before: the sessions of this
     stay in ``active/`` before this one, oldest first: the file has no results of theirs. place: where it
-    works, if this daemon remembers it. contract: what became of spec.md while it ran, if anything.
+    works, if this daemon remembers it. contract: what became of spec.md while it ran, if anything. changed: how
+    a person changed the checks meanwhile.
     """
 
     session: Path
@@ -69,6 +74,7 @@ class Conclude:
     before: Sequence[Path] = ()
     place: Place | None = None
     contract: Literal["", "restored", "unknown"] = ""
+    changed: Contract | None = None
 
 
 def conclude(
@@ -90,7 +96,10 @@ def conclude(
     # Before the checks: what they make is not the agent's work.
     leftovers, lying = _leftovers(order.session, place, scratch, publish, notes)
     receipts: list[Receipt] = []
-    if termination.kind == "clean" and order.checks and place is not None:
+    # A script says what it says: only who reads instructions can be asking.
+    reads = order.harness is not None and order.harness.capabilities().prose
+    question = thread.asked(collected.answer) if termination.kind == "clean" and reads else None
+    if termination.kind == "clean" and question is None and order.checks and place is not None:
         _make_receipts(order.session / "receipts", make_dir)
         receipts = verify(order.checks, _bench(order, place, leftovers, scratch, publish, reap, notes))
     outcome = _outcome(order, place, leftovers, scratch, publish, notes)
@@ -107,6 +116,8 @@ def conclude(
             produced=answer or work,
             feedback=order.harness is not None and order.harness.capabilities().feedback,
             why=why,
+            question=question or "",
+            contract=order.changed,
         ),
         collected=collected,
         receipts=tuple(receipts),
@@ -223,8 +234,17 @@ def _termination(order: Conclude, collected: Collected) -> tuple[Termination, st
             return Termination("lost"), getattr(other, "why", "")
 
 
+def changed_contract(changed: Contract | None) -> str:
+    """What receipts and the result say of it; empty where it is as it was claimed."""
+    if changed is None:
+        return ""
+    at = time.strftime("%H:%M", time.localtime(seconds(changed.at)))
+    added = ", checks were only added" if changed.only_added else ""
+    return f"contract changed at {at}{added}; was: {'; '.join(map(thread.code, changed.was)) or 'no checks'}"
+
+
 def _minutes(order: Conclude) -> str:
-    raw = read_json(order.session / "launch.json") or {}
+    raw = (read_json(order.session / "launch.json") or {}) | (read_json(order.session / "limits.json") or {})
     wall = raw.get("wall_s")
     return f"{float(wall) / 60:g}" if isinstance(wall, int | float) else "allowed"
 
@@ -275,6 +295,7 @@ def _bench(
         publish=publish,
         reap=reap,
         cancelled=order.cancelled,
+        contract=changed_contract(order.changed),
     )
 
 

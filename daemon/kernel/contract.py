@@ -90,9 +90,10 @@ class Receipt:
     tail: str = ""
     detail: str = ""
 
-    def encode(self, commit: str) -> bytes:
+    def encode(self, commit: str, contract: str = "") -> bytes:
         return encode(
             {
+                **({"contract": contract} if contract else {}),
                 "number": self.number,
                 "check": self.text,
                 "passed": self.passed,
@@ -139,6 +140,7 @@ class Bench:
     uncommitted: paths that were not committed then; None: nobody knows.
     changed: paths that differ from the base; None: nobody knows.
     reap: ends what is left of the tree by its marker.
+    contract: how it differs from what was claimed; each receipt says so. Empty: not at all.
     """
 
     workdir: Path
@@ -152,6 +154,7 @@ class Bench:
     publish: Callable[[Path, bytes], None]
     reap: Callable[[str], int]
     cancelled: threading.Event
+    contract: str = ""
 
 
 class Cancelled(Exception):
@@ -176,7 +179,7 @@ def verify(checks: Sequence[Check], bench: Bench) -> list[Receipt]:
 
 def _kept(path: Path, receipt: Receipt, bench: Bench) -> Receipt:
     try:
-        bench.publish(path, receipt.encode(bench.commit))
+        bench.publish(path, receipt.encode(bench.commit, bench.contract))
     except OSError as error:
         if passes(error):
             raise

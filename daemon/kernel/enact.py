@@ -21,10 +21,11 @@ from adapters.ports import Harness
 from daemon.durable import DISK_ERRORS, ONE_FILE
 from daemon.errors import NotNow
 from daemon.kernel import concluding, starting
-from daemon.kernel.claimed import asked, claim_of, intact, loaded, restored, set_aside, status_of
+from daemon.kernel.claimed import asked, claim_of, intact, restored, set_aside, status_of
 from daemon.kernel.claiming import Claimer
 from daemon.kernel.clock import Now
 from daemon.kernel.contract import Cancelled
+from daemon.kernel.edits import contract_of, loaded
 from daemon.kernel.git import GitError
 from daemon.kernel.history import History
 from daemon.kernel.late import LateSaves
@@ -35,7 +36,7 @@ from daemon.kernel.settling import Settler
 from daemon.spool.sessions import Claim
 from daemon.tracks import actions
 from daemon.tracks.actions import Action
-from daemon.tracks.machine import Pause
+from daemon.tracks.machine import BLOCKED, Pause
 
 #: Seconds to wait before a failed action is tried again: doubled each time, up to the last.
 BACKOFF = (1.0, 60.0)
@@ -65,9 +66,10 @@ class Enactor:
         late: type[LateSaves] = LateSaves,
     ) -> None:
         self._parts = parts
+        self._observer = observer
         self.history = History(parts)
         self._claimer = claimer(parts, observer, self.history)
-        self._settler = settler(parts, self.history)
+        self._settler = settler(parts, self.history, observer.edits)
         self.late = late(parts, observer, self._settler)
 
     def enact(self, action: Action, now: Now) -> None:
@@ -84,6 +86,13 @@ class Enactor:
             # Of what the pool does, only its result says whether it worked.
             if not isinstance(action, actions.Start | actions.Reap | actions.Conclude):
                 self._worked(subject)
+
+    def remember(self, now: Now) -> None:
+        """What the last look found and the next daemon must know. Raises DiskFault."""
+        try:
+            self._observer.whereabouts.remember()
+        except OSError as error:
+            self._failed("remember", "files that vanished", error, now)
 
     def _do(self, action: Action, now: Now) -> None:
         match action:
@@ -102,6 +111,10 @@ class Enactor:
                 self._conclude(session, now)
             case actions.Settle():
                 self._settler.settle(action, now)
+            case actions.TakeEdit(session):
+                self._observer.edits.take(claim_of(self._parts, session), now)
+            case actions.GoOn(session):
+                self._settler.go_on(session, now)
             case actions.SetAside(name, state, session):
                 self.late.set_aside(name, state, session)
             case actions.RollForward(session):
@@ -344,23 +357,22 @@ class Enactor:
         sure = intact(parts, known)
         cancelled = threading.Event()
         stops = asked(parts, "interrupt", known.item)
+        wish = self._observer.wish(known, now)
+        stopped = (stops[0].why or "interrupted") if stops else wish.why if wish is not None else None
         order = concluding.Conclude(
             session=parts.sessions.path(session),
             claim=known,
             checks=loaded(parts, known).track.done_when if sure else (),
             contract="unknown" if not sure else "restored" if changed else "",
+            changed=contract_of(parts, known) if sure else None,
             place=parts.memory.places.get(session),
             harness=harness,
             status=status_of(parts, session),
             env=self._environment(known),
             check_seconds=parts.settings.limits.check_minutes * 60.0,
-            stopped=stops[0].why or "interrupted" if stops else None,
+            stopped=stopped,
             cancelled=cancelled,
-            before=tuple(
-                parts.sessions.path(ref.id)
-                for ref in parts.sessions.of(known.item)
-                if known.round <= ref.attempt < known.attempt
-            ),
+            before=tuple(self._untold(known)),
         )
         parts.memory.concluding[session] = cancelled
         self._submit(
@@ -370,6 +382,18 @@ class Enactor:
                 order, parts.scratch, parts.files.publish, parts.reap, parts.files.make_dirs
             ),
         )
+
+    def _untold(self, known: Claim) -> list[Path]:
+        """The sessions of this stay in active/ of which the file says nothing yet, oldest first."""
+        found: list[Path] = []
+        for ref in self._parts.sessions.of(known.item):
+            if known.round <= ref.attempt < known.attempt:
+                intent = self._parts.sessions.settlement(ref.id)
+                if intent is not None and intent.termination == BLOCKED:
+                    found.clear()  # its question, and all before it, stand there
+                else:
+                    found.append(self._parts.sessions.path(ref.id))
+        return found
 
     def cancel_checks(self) -> None:
         """The daemon ends: checks are run again by the next one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from daemon.durable import Files
 from daemon.kernel.clock import Now, stamp
@@ -33,15 +33,32 @@ class Evals:
         return self._folder / f"{ended_at[:7]}.jsonl"
 
     def path_of(self, row: Mapping[str, Any]) -> Path:
-        return self.path(str(row["settled_at"]))
+        return self.path(str(row.get("settled_at") or row["at"]))
 
     def write(self, row: Mapping[str, Any], *, sure: bool) -> None:
         """Append; with `sure` False (a crash may have come after it) only when it is not there yet."""
         path = self.path_of(row)
         session = row["session_id"]
-        if not sure and any(known.get("session_id") == session for known in tail_rows(path, TAIL)):
+        if not sure and any(
+            (known.get("session_id"), known.get("type"), known.get("value"))
+            == (session, row.get("type"), row.get("value"))
+            for known in tail_rows(path, TAIL)
+        ):
             return
         self._files.append(path, encode_row(row))
+
+
+def label(known: Claim, value: Literal["met", "not met"], now: Now) -> dict[str, Any]:
+    """What a person says of a session that has its row already; readers fold the two."""
+    return {
+        "v": SCHEMA,
+        "type": "label",
+        "session_id": known.session,
+        "track_id": known.item,
+        "value": value,
+        "by": "person",
+        "at": stamp(now.wall),
+    }
 
 
 def row(known: Claim, track: Track | None, concluded: Concluded, action: Settle, now: Now) -> dict[str, Any]:
@@ -78,8 +95,13 @@ def row(known: Claim, track: Track | None, concluded: Concluded, action: Settle,
             "passed": passed,
             "adherence": round(passed / len(judged), 4) if judged else None,
             "to_judge": len(concluded.conclusion.checks) - len(judged),
+            "changed": concluded.conclusion.contract is not None,
         },
-        "outcome_label": None,
+        "outcome_label": (
+            {"value": "met", "by": "person", "at": stamp(now.wall)}
+            if action.termination == "clean/by_person"
+            else None
+        ),
         "swaps": 0,
         "flags": [],
         "gen_ai.usage.input_tokens": usage.input_tokens,

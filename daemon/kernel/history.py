@@ -37,6 +37,8 @@ class History:
                 return
         row = self._row(known, ACTIVE, state, now, settlement.why or settlement.termination)
         row["termination"] = settlement.termination
+        if settlement.termination.endswith("/by_person"):
+            row["by"] = "person"
         if not sure:
             row["by"] = "recovered"
         self._write(row)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from daemon.errors import Problem
 from daemon.kernel.concluding import Concluded
 from daemon.kernel.scratch import Place
+from daemon.spool.states import State
 from daemon.tracks.machine import Parked, Pause
 from daemon.tracks.track import Loaded, Time, TrackId
 
@@ -24,6 +25,25 @@ class Peek:
     problems: tuple[Problem, ...] = ()
     empty: bool = False
     after: tuple[Time | TrackId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One version of its file that a person saved while a track was active, as ``edits/<number>.json`` keeps it.
+
+    data: the file, byte for byte. message: what the agent is to be told, and name: as which message of the inbox;
+    briefed: it was saved before the start, so the brief has it. harness: another one that was asked for.
+    """
+
+    number: int
+    at: str
+    data: bytes
+    message: str = ""
+    name: str = ""
+    briefed: bool = False
+    keys: tuple[str, ...] = ()
+    idle: tuple[str, ...] = ()
+    harness: str | None = None
 
 
 @dataclass(slots=True)
@@ -52,6 +72,21 @@ class Memory:
     places: dict[str, Place] = field(default_factory=dict)
     #: What ``spec.md`` said at the claim, by its hash: of the sessions that are open.
     specs: dict[str, bytes] = field(default_factory=dict)
+    #: The signature of each open session's file whose text has been taken in.
+    seen: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    edits: dict[str, tuple[Edit, ...]] = field(default_factory=dict)
+    #: Read from disk after a restart: their last message may not be in the inbox.
+    undelivered: set[str] = field(default_factory=set)
+    #: Since when the file of an open session is in none of the folders: (monotonic s, wall s).
+    missing: dict[str, tuple[float, float]] = field(default_factory=dict)
+    #: Files that vanished together with others: nobody's wish.
+    together: set[str] = field(default_factory=set)
+    #: Of these, the ones whose directory says so (``vanished.json``), for the next daemon.
+    marked: set[str] = field(default_factory=set)
+    #: Where a person has moved the file of an open session: (state, name).
+    homes: dict[str, tuple[State, str]] = field(default_factory=dict)
+    #: The names of the settled folders among which a missing file was not found.
+    searched: dict[str, tuple[frozenset[str], ...]] = field(default_factory=dict)
     forced: set[str] = field(default_factory=set)
     reaping: set[str] = field(default_factory=set)
     reaped: set[str] = field(default_factory=set)
@@ -76,6 +111,11 @@ class Memory:
             self.failures,
             self.own_failures,
             self.places,
+            self.seen,
+            self.edits,
+            self.missing,
+            self.homes,
+            self.searched,
         ):
             known.pop(session, None)
         for names in (
@@ -87,5 +127,8 @@ class Memory:
             self.reaping,
             self.reaped,
             self.unsure,
+            self.undelivered,
+            self.together,
+            self.marked,
         ):
             names.discard(session)

@@ -13,19 +13,24 @@ from adapters.ports import Cancelled, Ended, Lost, NotStarted, Running
 from daemon.errors import DocumentError, NotNow, Problem
 from daemon.kernel.claimed import settlement, status_of
 from daemon.kernel.clock import Now, seconds
+from daemon.kernel.edits import Edits, edits_of, unheard
 from daemon.kernel.memory import Peek
 from daemon.kernel.parts import Parts
 from daemon.kernel.route import NoRoute, Route
+from daemon.kernel.whereabouts import Whereabouts
 from daemon.spool import claim as claiming
 from daemon.spool import frontmatter
-from daemon.spool.sessions import STAYS, Ref, Settlement, is_shut
+from daemon.spool.sessions import STAYS, Claim, Ref, Settlement, is_shut, parse
 from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, State
 from daemon.spool.store import Entry
 from daemon.tracks import requests, thread
 from daemon.tracks.ids import is_id, slug
 from daemon.tracks.machine import (
+    BLOCKED,
     Attempt,
+    Blocked,
     Candidate,
+    Edited,
     Fault,
     Hold,
     Live,
@@ -36,6 +41,7 @@ from daemon.tracks.machine import (
     Settling,
     Unknown,
     Unstarted,
+    Wish,
     World,
 )
 from daemon.tracks.track import Loaded, Time, TrackId, load, parse_after
@@ -55,7 +61,7 @@ JUST_SETTLED = 60.0
 class _Queue:
     """What holds for all the files that wait.
 
-    ids: who owns which id, for `after`. astray: open sessions whose file is not in active/.
+    ids: who owns which id, for `after`. astray: tracks that are worked on and whose file is not in active/.
     riddles: track -> its open session whose claim cannot be read.
     """
 
@@ -80,6 +86,8 @@ def not_built(loaded: Loaded) -> Iterator[Problem]:
 class Observer:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self.edits = Edits(parts)
+        self.whereabouts = Whereabouts(parts, self.peek)
         self._by_name: dict[State, tuple[frozenset[str], frozenset[str]]] = {}
 
     def observe(self, now: Now, *, claim: bool = True, closed: str = "") -> World:
@@ -88,18 +96,26 @@ class Observer:
         found: list[Observed] = []
         held: set[str] = set()
         queue = _Queue()
-        for ref in self._parts.sessions.open():
-            observed = self._guarded(ref.id, ref.id, lambda ref=ref: self._session(ref, stops), slot=True)  # type: ignore[misc]
+        opened = self._parts.sessions.open()
+        for ref in opened:
+            known = self._parts.sessions.claim(ref.id)
+            if known is None:
+                queue.riddles[ref.item] = ref.id
+                continue
+            name = self.whereabouts.name(known, held)
+            held.add(name)
+            if name not in self._parts.store.entries(ACTIVE):
+                queue.astray.add(ref.item)
+            self.whereabouts.note(replace(known, name=name), now)
+        for ref in opened:
+            observed = self._guarded(
+                ref.id,
+                ref.id,
+                lambda ref=ref: self._session(ref, stops, now),  # type: ignore[misc]
+                slot=True,
+            )
             if observed is not None:
                 found.append(observed)
-            known = self._parts.sessions.claim(ref.id)
-            if known is not None:
-                name = self._name_now(ref, known.name, held)
-                held.add(name)
-                if name not in self._parts.store.entries(ACTIVE):
-                    queue.astray.add(ref.id)
-            else:
-                queue.riddles[ref.item] = ref.id
         waiting = self._waiting(held)
         for entry in waiting:
             for track_id in self._ids_of(entry):
@@ -113,23 +129,6 @@ class Observer:
             if observed is not None:
                 found.append(observed)
         return World(tuple(found), claiming=claim, closed=closed)
-
-    def _name_now(self, ref: Ref, name: str, held: set[str]) -> str:
-        """The name of an open session's file: a person may have renamed it within active/."""
-        entries = self._parts.store.entries(ACTIVE)
-        if name in entries:
-            return name
-        for entry in entries.values():
-            if entry.name in held or entry.kind != "file":
-                continue
-            try:
-                peek = self.peek(entry)
-            except (NotNow, OSError):
-                continue
-            if peek.block_session == ref.id:
-                self._parts.sessions.rename(ref.id, entry.name)
-                return entry.name
-        return name
 
     # -- one faulty track never stops the loop --------------------------------------------------
 
@@ -163,7 +162,7 @@ class Observer:
             if isinstance(request, requests.Request) and request.verb == "interrupt"
         }
 
-    def _session(self, ref: Ref, stops: dict[str, str]) -> Session | Parked | None:
+    def _session(self, ref: Ref, stops: dict[str, str], now: Now) -> Session | Blocked | Parked | None:
         sessions, memory = self._parts.sessions, self._parts.memory
         known = sessions.claim(ref.id)
         if is_shut(sessions.path(ref.id)):
@@ -175,24 +174,20 @@ class Observer:
             # Nothing is started beside it and nothing is ended; it holds a slot only while it lives.
             alive = live.lives(sessions.path(ref.id))
             return Parked(ref.id, f"sessions/{ref.id}/claim.json cannot be read", alive, ours=False)
-        attempt = Attempt(
-            known.item,
-            known.session,
-            known.name,
-            known.attempt,
-            known.round,
-            str(known.extra.get("harness", "")),
-        )
+        attempt = self._attempt(known, now)
         pause = memory.pauses.get(ref.id)
         status = status_of(self._parts, ref.id)
         if isinstance(status, Running):
             # From here on nothing that stands in its directory says that it is over.
             memory.running.add(ref.id)
             memory.watched.add(ref.id)
-        if settlement(self._parts, ref.id) is not None:
-            return Settling(attempt, pause)
         path = sessions.path(ref.id)
-        stop = stops.get(known.item)
+        stop = stops.get(known.item) or (attempt.wish.why if attempt.wish is not None else None)
+        intent = settlement(self._parts, ref.id)
+        if intent is not None and intent.termination == BLOCKED and ref.id not in memory.unsure:
+            return Blocked(attempt, intent.why, self._is_answered(ref.id, intent), stop, pause)
+        if intent is not None:
+            return Settling(attempt, pause)
         match status:
             case NotStarted():
                 return Unstarted(
@@ -229,6 +224,39 @@ class Observer:
                 )
         raise AssertionError("no such status")
 
+    def _attempt(self, known: Claim, now: Now) -> Attempt:
+        """What is known of it, and what a person has done with its file."""
+        free = known.extra.get("free", 0)
+        attempt = Attempt(
+            known.item,
+            known.session,
+            known.name,
+            known.attempt,
+            known.round,
+            str(known.extra.get("harness", "")),
+            free=free if isinstance(free, int) else 0,
+        )
+        entry = self._parts.store.entries(ACTIVE).get(known.name)
+        if entry is not None:
+            edited = self.edits.look(known, entry, now)
+            return replace(attempt, edited=edited, unheard=bool(unheard(self._parts, known)))
+        if (wish := self.wish(known, now)) is not None:
+            return replace(attempt, wish=wish)
+        until = self.whereabouts.away_until(known, now)
+        edited = Edited(until) if until is not None else None
+        return replace(attempt, edited=edited, puzzle=self.whereabouts.puzzle(known))
+
+    def wish(self, known: Claim, now: Now) -> Wish | None:
+        """What a person wants with its file, by where they have put it; None: it is in its place, or away for now."""
+        return self.whereabouts.wish(known, now)
+
+    def _is_answered(self, session: str, intent: Settlement) -> bool:
+        """Whether a person has written something since it asked."""
+        asked = intent.extra.get("edits", 0)
+        return any(
+            edit.message for edit in edits_of(self._parts, session)[asked if isinstance(asked, int) else 0 :]
+        )
+
     # -- files that wait -------------------------------------------------------------------------
 
     def _waiting(self, held: set[str]) -> list[Entry]:
@@ -240,7 +268,7 @@ class Observer:
             del memory.peeks[key]
         for key in [key for key in memory.arrivals if key not in keys]:
             del memory.arrivals[key]
-        self._parts.stillness.forget(keys)
+        self._parts.stillness.forget(keys | {(ACTIVE, name) for name in held})
         # Whatever was there before the daemon came is in the order of its last change.
         new = [entry for entry in found if (entry.state, entry.name) not in memory.arrivals]
         for entry in sorted(new, key=lambda entry: (entry.ctime_ns, entry.name)):
@@ -325,7 +353,7 @@ class Observer:
             holds.append(
                 Hold(f"sessions/{riddle} may be working on it: its claim.json cannot be read", needs_you=True)
             )
-        if peek.block_session in queue.astray:
+        if (owner := parse(peek.block_session)) is not None and owner.item in queue.astray:
             holds.append(Hold("it is still being worked on: it was moved here from active/"))
         elif entry.name in held and entry.state == QUEUED and entry.name not in store.entries(ACTIVE):
             # Taken now it would get the very name under which the running one expects its own file.

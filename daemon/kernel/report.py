@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daemon.kernel.claimed import shown
-from daemon.kernel.concluding import Concluded
+from daemon.kernel.concluding import Concluded, changed_contract
 from daemon.spool.sessions import STAYS, Claim
 from daemon.spool.states import FAILED
 from daemon.tracks import thread
@@ -11,12 +11,21 @@ from daemon.tracks.actions import Settle
 from daemon.tracks.machine import summary
 
 
-def result(known: Claim, concluded: Concluded, action: Settle) -> thread.Result:
-    """What comes back into the file."""
+def question(known: Claim, concluded: Concluded) -> thread.Question:
+    """What comes back into the file when it asks."""
+    reply = f"mh reply {known.item} TEXT"
+    return thread.Question(
+        known.session, known.attempt, concluded.collected.answer, reply, said=concluded.said
+    )
+
+
+def result(known: Claim, concluded: Concluded, action: Settle, unheard: int = 0) -> thread.Result:
+    """What comes back into the file. unheard: how many messages of a person the session has not got."""
     wall = f"{concluded.ended.wall_s:.0f} s" if concluded.ended else "not run"
     # The destination is what happens next; of an attempt that stays, only the end is known.
     word = "attempt ended" if action.destination == STAYS else action.destination
-    checked = summary(concluded.conclusion.checks, concluded.conclusion.unchecked)
+    conclusion = concluded.conclusion
+    checked = summary(conclusion.checks, conclusion.unchecked, conclusion.contract)
     headline = f"{word}: {action.termination} · {checked} · {shown(known)} · {wall}"
     # Failed checks are told by the checks themselves.
     notes = [
@@ -25,7 +34,13 @@ def result(known: Claim, concluded: Concluded, action: Settle) -> thread.Result:
             if action.why and not action.termination.startswith("incomplete")
             else []
         ),
+        *(
+            [changed.capitalize()[:1] + changed[1:]]
+            if (changed := changed_contract(conclusion.contract))
+            else []
+        ),
         *concluded.notes,
+        *([_unheard(unheard, known)] if unheard and action.destination != STAYS else []),
     ]
     lines = [
         thread.CheckLine(
@@ -54,3 +69,10 @@ def result(known: Claim, concluded: Concluded, action: Settle) -> thread.Result:
         notes=notes,
         said=concluded.said,
     )
+
+
+def _unheard(count: int, known: Claim) -> str:
+    what = (
+        "What you wrote while it ran" if count == 1 else f"{count} of the things that you wrote while it ran"
+    )
+    return f"{what} did not reach it. To let it go on with that: mh requeue {known.item}"

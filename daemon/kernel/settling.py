@@ -12,32 +12,48 @@ from pathlib import Path
 
 from daemon.errors import DocumentError, NotNow
 from daemon.kernel import evals, report
-from daemon.kernel.claimed import asked, claim_of, facts, loaded
+from daemon.kernel.claimed import asked, claim_of, digest, facts
 from daemon.kernel.clock import Now, stamp
+from daemon.kernel.edits import Edits, contract_of, edits_of, encoded_contract, loaded, text_of, unheard
 from daemon.kernel.history import History
 from daemon.kernel.parts import Parts
+from daemon.kernel.whereabouts import is_of
 from daemon.spool.exchange import LIMIT
 from daemon.spool.sessions import STAYS, Claim, Settlement, make
 from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, SETTLED, State
 from daemon.spool.store import same_name
 from daemon.tracks import actions, thread
-from daemon.tracks.machine import summary
+from daemon.tracks.machine import BLOCKED, summary
 from daemon.tracks.track import Track
 
 
+def _folder(settlement: Settlement) -> State:
+    """Where its intent sends the file; what stays and cannot goes to failed/."""
+    match settlement.destination:
+        case "done":
+            return DONE
+        case "queued":
+            return QUEUED
+    return FAILED
+
+
 class Settler:
-    def __init__(self, parts: Parts, history: History) -> None:
+    def __init__(self, parts: Parts, history: History, edits: Edits) -> None:
         self._parts = parts
         self._history = history
+        self._edits = edits
 
     def settle(self, action: actions.Settle, now: Now) -> None:
         parts = self._parts
         known = claim_of(parts, action.session)
         concluded = parts.memory.concluded[action.session]
         path = parts.sessions.path(action.session)
-        result = report.result(known, concluded, action)
+        result = report.result(known, concluded, action, len(unheard(parts, known)))
+        text = thread.render_result(result)
+        if action.termination == BLOCKED:
+            text = thread.render_question(report.question(known, concluded))
         parts.files.make_dirs(path)  # somebody may have removed the whole session
-        parts.files.publish(path / "result.md", thread.render_result(result).encode("utf-8", "replace"))
+        parts.files.publish(path / "result.md", text.encode("utf-8", "replace"))
         settlement = Settlement(
             session=action.session,
             item=known.item,
@@ -47,7 +63,12 @@ class Settler:
             why=action.why,
             extra={
                 "row": evals.row(known, self._track(known), concluded, action, now),
-                "checks": summary(concluded.conclusion.checks, concluded.conclusion.unchecked),
+                "checks": summary(
+                    concluded.conclusion.checks,
+                    concluded.conclusion.unchecked,
+                    concluded.conclusion.contract,
+                ),
+                "edits": len(edits_of(parts, action.session)),
                 "place": str(concluded.place.path) if concluded.place else None,
                 "commit": concluded.outcome.commit if concluded.outcome else None,
                 "next": result.next,
@@ -66,13 +87,16 @@ class Settler:
         assert settlement is not None
         sure = session not in parts.memory.unsure
         row = settlement.extra.get("row")
+        if settlement.termination == BLOCKED:
+            self._ask(known, settlement, now, sure=sure)
+            return
         if settlement.destination == STAYS:
             self._write_row(row, sure=sure)
             self._next_session(known, now)
             self._history.settled(known, settlement, STAYS, now, sure=sure)
             parts.sessions.close(session, ACTIVE, known.name, stamp(now.wall))
         else:
-            state: State = DONE if settlement.destination == DONE else FAILED
+            state = _folder(settlement)
             target = None if sure else self._already_there(known, state)
             if target is None:
                 home, target = self._bring(known)
@@ -85,6 +109,28 @@ class Settler:
                 self._write_row(row, sure=False)
             self._history.settled(known, settlement, state, now, sure=sure)
             self._close(known, settlement, state, target, now)
+        self._forget(session)
+
+    def _ask(self, known: Claim, settlement: Settlement, now: Now, *, sure: bool) -> None:
+        """Put its question into the file. The session stays open, without a slot, until somebody answers."""
+        parts, session = self._parts, known.session
+        parts.memory.unsure.add(session)
+        path = parts.store.path(ACTIVE, known.name)
+        if self._is_ours(path):
+            self._write_result(known, settlement, path, BLOCKED)
+            parts.store.look([path])
+            self._edits.seen_again(known)
+        self._write_row(settlement.extra.get("row"), sure=sure)
+        self._history.settled(known, settlement, STAYS, now, sure=sure)
+        parts.memory.unsure.discard(session)
+        parts.log.info("asks", track=known.item, session=session, question=settlement.why)
+
+    def go_on(self, session: str, now: Now) -> None:
+        """Begin the session after one that asked: with the answer, or to end the track as a person wants it."""
+        parts = self._parts
+        known = claim_of(parts, session)
+        self._next_session(known, now, free=True)
+        parts.sessions.close(session, ACTIVE, known.name, stamp(now.wall))
         self._forget(session)
 
     def _write_row(self, row: object, *, sure: bool) -> None:
@@ -123,7 +169,7 @@ class Settler:
             parts.sessions.close(session, ACTIVE, known.name, stamp(now.wall))
             self._forget(session)
             return
-        state: State = DONE if settlement.destination == DONE else FAILED
+        state = _folder(settlement)
         if settlement.destination == STAYS:
             why = f"no other attempt could be begun: {why}"
         else:
@@ -135,7 +181,7 @@ class Settler:
         parts.sessions.intend(settlement)
         parts.memory.intended.add(session)
         there = next(
-            (home for home in SETTLED if self._is_ours(parts.store.path(home, known.name), session)), None
+            (home for home in SETTLED if self._is_ours(parts.store.path(home, known.name), known)), None
         )
         if there is not None:
             state, target = there, known.name  # a person has moved it there
@@ -198,16 +244,20 @@ class Settler:
         if os.path.lexists(path):
             aside = store.move(known.name, ACTIVE, FAILED)
             self._parts.log.warning("not a readable file", track=known.item, moved_to=f"{FAILED}/{aside}")
-        for state in (QUEUED, DONE, FAILED):
-            if self._is_ours(store.path(state, known.name), known.session):
+        home = self._parts.memory.homes.get(known.session)
+        for state, name in (
+            *((home,) if home else ()),
+            *((state, known.name) for state in (QUEUED, DONE, FAILED)),
+        ):
+            if self._is_ours(store.path(state, name), known):
                 if state == QUEUED:
-                    return ACTIVE, store.move(known.name, QUEUED, ACTIVE, to=known.name)
-                return state, known.name
+                    return ACTIVE, store.move(name, QUEUED, ACTIVE, to=known.name)
+                return state, name
         self._restore(known, path)
         return ACTIVE, known.name
 
-    def _is_ours(self, path: Path, session: str = "") -> bool:
-        """A regular file that can be read and rewritten (and whose block names this session).
+    def _is_ours(self, path: Path, known: Claim | None = None) -> bool:
+        """A regular file that can be read and rewritten (and whose block says that it is this track's).
 
         Raises OSError for the disk.
         """
@@ -218,11 +268,11 @@ class Settler:
             if not os.access(path, os.R_OK, follow_symlinks=False):
                 return False
             data = self._parts.files.read(path)
-            return not session or thread.block_session(data) == session
+            return known is None or is_of(known, thread.block_session(data))
         except (NotNow, FileNotFoundError, DocumentError):
             return False
 
-    def _write_result(self, known: Claim, settlement: Settlement, path: Path, state: State) -> None:
+    def _write_result(self, known: Claim, settlement: Settlement, path: Path, state: str) -> None:
         """Append the result and bring the block up to date, in one exchange."""
         block = facts(known, state, settlement)
         text = self._result(known, settlement)
@@ -257,10 +307,10 @@ class Settler:
         self._parts.log.warning("file was gone", track=known.item, path=str(path))
 
     def _spec(self, known: Claim) -> bytes:
-        """The text as it was claimed."""
+        """The text as a person left it last."""
         try:
-            return self._parts.files.read(self._parts.sessions.path(known.session) / "spec.md")
-        except (NotNow, OSError):
+            return text_of(self._parts, known)
+        except OSError:
             return f"# {known.extra.get('title') or known.item}\n\nIts text is lost.\n".encode()
 
     def _put(self, known: Claim, data: bytes, path: Path) -> None:
@@ -271,19 +321,25 @@ class Settler:
         parts.files.sync_dir(path.parent)
         parts.store.look([path])
 
-    def _next_session(self, known: Claim, now: Now) -> None:
-        """Begin the attempt after this one, unless a crash left it begun."""
+    def _next_session(self, known: Claim, now: Now, *, free: bool = False) -> None:
+        """Begin the attempt after this one, unless a crash left it begun. free: it does not count as one more."""
         parts = self._parts
         newest = parts.sessions.newest(known.item)
         if newest is not None and newest.attempt > known.attempt:
             return
         ref = make(known.item, known.attempt + 1)
-        spec = parts.files.read(parts.sessions.path(known.session) / "spec.md")
+        spec = text_of(parts, known)
         following = replace(
             known,
             session=ref.id,
             attempt=ref.attempt,
             claimed_at=stamp(now.wall),
-            extra={**known.extra, "fresh": []},
+            extra={
+                **known.extra,
+                "fresh": [],
+                "spec": digest(spec),
+                "free": int(known.extra.get("free", 0)) + free,
+                **encoded_contract(contract_of(parts, known)),
+            },
         )
         parts.sessions.begin(following, spec)

@@ -15,6 +15,7 @@ from daemon.kernel.contract import Receipt, load_receipt
 from daemon.kernel.faults import passes
 from daemon.kernel.scratch import Place, Scratch, decode
 from daemon.spool.sessions import Claim, read_json
+from daemon.tracks.machine import BLOCKED
 from daemon.tracks.track import Loaded
 
 #: What of the daemon's environment every harness and every check gets.
@@ -77,6 +78,7 @@ def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) 
         order.loaded.track.done_when,
         next((failed_receipts(session) for session in earlier if os.path.isdir(session / "receipts")), []),
         [text for session in reversed(earlier) for text in typed(session)],
+        [text for session in reversed(earlier) if (text := question(session)) is not None],
         prose=order.harness.capabilities().prose,
         goes_on=any(before == place for before in map(find_place, earlier)),
     )
@@ -129,6 +131,12 @@ def typed(session: Path) -> list[str]:
         return []  # something else stands where the inbox was
     messages = sorted(found, key=lambda message: message.name)
     return [message.text for message in messages if message.text and message.by == "viewer"]
+
+
+def question(session: Path) -> str | None:
+    """What a session asked when it ended."""
+    intent = read_json(session / "settle.json") or {}
+    return str(intent.get("why", "")) if intent.get("termination") == BLOCKED else None
 
 
 def failed_receipts(session: Path) -> list[Receipt]:

@@ -84,6 +84,20 @@ class SetAside:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeEdit:
+    """A person has saved the file of an open session: keep what changed, and bring it to the session."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """A session that asked has its answer, or a person wants no more of it: begin the next one."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Nothing to do now. The one current reason, when that may change by itself, and what a person can do.
 
@@ -98,4 +112,6 @@ class Wait:
     needs_you: bool = False
 
 
-Action = Claim | Refuse | Start | Stop | Reap | Conclude | Settle | RollForward | SetAside | Wait
+Action = (
+    Claim | Refuse | Start | Stop | Reap | Conclude | Settle | RollForward | SetAside | TakeEdit | GoOn | Wait
+)

@@ -7,6 +7,9 @@
     outcome unknown   -> Reap, then Conclude as ``lost``
     ended             -> Conclude (collect, checks) -> Settle: done | failed | stays
     intent on disk    -> RollForward                      (stays: begins the next session of the track)
+    asks a person     -> Wait                             (without a slot) -> GoOn, when the answer is there
+    file was edited   -> TakeEdit                         (at any time while it is open, and before it is settled)
+    file was moved, or deleted -> Stop, then Settle where the person wants it
 
 Slow actions run beside the loop (`busy`), and one that failed is held back
 for a while (`pause`); neither keeps a person from stopping a track.
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from daemon.spool.states import State
 from daemon.tracks.actions import (
@@ -26,6 +30,7 @@ from daemon.tracks.actions import (
     Claim,
     Conclude,
     Destination,
+    GoOn,
     Reap,
     Refuse,
     RollForward,
@@ -33,11 +38,15 @@ from daemon.tracks.actions import (
     Settle,
     Start,
     Stop,
+    TakeEdit,
     Wait,
 )
+from daemon.tracks.changes import Contract
 
 #: Seconds a runner has to end its tree before it is ended from outside.
 STOP_GRACE = 30.0
+#: What settle.json says of a session that ended with a question.
+BLOCKED = "blocked"
 #: How often a window is opened for a session whose runner never reaches the start gate.
 START_TRIES = 5
 
@@ -86,8 +95,28 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Edited:
+    """A person has saved the file, and what they changed has not been taken in. until: when it is quiet."""
+
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a person asks for with the file itself: they moved it to the folder `to`, or deleted it (``failed``)."""
+
+    to: Literal["done", "failed", "queued"]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
-    """What is known of a session in every phase."""
+    """What is known of a session in every phase.
+
+    free: sessions of this stay in active/ that do not count against the allowed attempts.
+    puzzle: what happened to its file and may be no wish at all; a person is asked.
+    unheard: a message of a person that this session has not got, and the next one could act upon.
+    """
 
     track: str
     session: str
@@ -95,6 +124,11 @@ class Attempt:
     number: int
     round: int
     harness: str
+    free: int = 0
+    edited: Edited | None = None
+    wish: Wish | None = None
+    puzzle: str = ""
+    unheard: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +193,8 @@ class Conclusion:
     unchecked: how many checks of the contract were not run: all, where it did not end clean.
     produced: there is a diff or an answer.
     feedback: another attempt that sees the failed checks could end differently.
+    question: what it asks a person; it ended because it cannot go on without an answer.
+    contract: how the checks differ from those that were claimed, if they do.
     """
 
     kind: str
@@ -168,6 +204,8 @@ class Conclusion:
     produced: bool = True
     feedback: bool = True
     why: str = ""
+    question: str = ""
+    contract: Contract | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +232,17 @@ class Settling:
 
 
 @dataclass(frozen=True, slots=True)
+class Blocked:
+    """It asked, has ended, and holds no slot. answered: a person has written something since."""
+
+    attempt: Attempt
+    question: str
+    answered: bool = False
+    stop: str | None = None
+    pause: Pause | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Parked:
     """Nothing can be decided about it: left alone until its file changes or the daemon starts anew.
 
@@ -207,7 +256,7 @@ class Parked:
 
 
 Session = Unstarted | Live | Unknown | Over | Settling
-Observed = Candidate | Session | Parked
+Observed = Candidate | Session | Blocked | Parked
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +279,14 @@ def decide(world: World, limits: Limits, now: float) -> list[Action]:
     """Every action that is due. `now` is monotonic seconds."""
     actions: list[Action] = []
     candidates: list[Candidate] = []
+    asking: list[Blocked] = []
     used = 0
     for observed in world.observed:
         match observed:
             case Candidate():
                 candidates.append(observed)
+            case Blocked():
+                asking.append(observed)
             case Parked(subject, traceback, slot, ours):
                 used += slot
                 last = traceback.strip().splitlines()[-1] if traceback.strip() else "unknown"
@@ -243,8 +295,33 @@ def decide(world: World, limits: Limits, now: float) -> list[Action]:
             case _:
                 used += 1
                 actions.append(_session(observed, limits, now))
-    actions += _admit(candidates, world, limits.slots - used, now)
+    free = limits.slots - used
+    for blocked in asking:
+        action = _held_back(blocked, _answered(blocked, world, free), now)
+        free -= isinstance(action, GoOn)
+        actions.append(action)
+    actions += _admit(candidates, world, free, now)
     return actions
+
+
+def _answered(blocked: Blocked, world: World, free: int) -> Action:
+    attempt = blocked.attempt
+    match blocked:
+        case Blocked(stop=str()) | Blocked(attempt=Attempt(wish=Wish())):
+            # The next session is ended before it starts: one way out for every state.
+            return GoOn(attempt.session)
+        case Blocked(attempt=Attempt(edited=Edited(until=None))):
+            return TakeEdit(attempt.session)
+        case Blocked(attempt=Attempt(edited=Edited(until=until))):
+            return Wait(attempt.track, "its answer is being written", until)
+        case Blocked(answered=True) if not world.claiming:
+            return Wait(attempt.track, f"is answered; {world.closed}")
+        case Blocked(answered=True) if free <= 0:
+            return Wait(attempt.track, "is answered, and waits for a free slot", None, "raise [limits] slots")
+        case Blocked(answered=True):
+            return GoOn(attempt.session)
+    way = f"mh reply {attempt.track} TEXT, or write it at the end of tracks/active/{attempt.name}"
+    return Wait(attempt.track, attempt.puzzle or f"asks: {blocked.question}", None, way, needs_you=True)
 
 
 def _admit(candidates: Iterable[Candidate], world: World, free: int, now: float) -> list[Action]:
@@ -272,7 +349,11 @@ def _admit(candidates: Iterable[Candidate], world: World, free: int, now: float)
 
 
 def _session(observed: Session, limits: Limits, now: float) -> Action:
-    action = _due(observed, limits, now)
+    return _held_back(observed, _due(observed, limits, now), now)
+
+
+def _held_back(observed: Session | Blocked, action: Action, now: float) -> Action:
+    """The action, unless it failed a moment ago."""
     match observed.pause:
         case Pause(until, why, failed, stuck) if now < until and type(action).__name__ == failed:
             return Wait(observed.attempt.track, f"tried again soon: {why}", until, needs_you=stuck)
@@ -287,10 +368,19 @@ def _due(observed: Session, limits: Limits, now: float) -> Action:
             return Wait(attempt.track, "what is left of it is being ended")
         case Unknown(attempt):
             return Reap(attempt.session)
+        case Over(Attempt(edited=Edited(until=None)) as attempt, conclusion=Conclusion()):
+            return TakeEdit(attempt.session)
+        case Over(Attempt(edited=Edited(until=float(until))) as attempt, conclusion=Conclusion()):
+            # What is being written to it may be the next thing that it is to do.
+            return Wait(attempt.track, "has ended; its file is being edited", until)
+        case Over(Attempt(wish=Wish() as wish) as attempt, conclusion=Conclusion() as conclusion):
+            verdict = granted(wish, conclusion)
+            return Settle(attempt.session, verdict.termination, verdict.destination, verdict.why)
         case Over(attempt, conclusion=Conclusion() as conclusion, stop=stop):
             # Who stopped it does not want the next attempt either.
             allowed = limits.attempts if stop is None else 0
-            verdict = judge(conclusion, attempt.number - attempt.round + 1, allowed)
+            used = attempt.number - attempt.round + 1 - attempt.free
+            verdict = judge(conclusion, used, allowed, unheard=attempt.unheard)
             return Settle(attempt.session, verdict.termination, verdict.destination, verdict.why)
         case Over(attempt, busy=False):
             return Conclude(attempt.session)
@@ -304,6 +394,8 @@ def _due(observed: Session, limits: Limits, now: float) -> Action:
             return Wait(attempt.track, "is being started")
         case Unstarted(attempt, stop=str(why)):
             return Stop(attempt.session, why)
+        case Unstarted(Attempt(edited=Edited(until=None)) as attempt):
+            return TakeEdit(attempt.session)
         case Unstarted(attempt, failed=str(failed)) if failed:
             return Stop(attempt.session, failed)
         case Unstarted(attempt, tries=tries, retry_at=retry_at) if tries and now < retry_at:
@@ -320,22 +412,42 @@ def _due(observed: Session, limits: Limits, now: float) -> Action:
             return Wait(attempt.track, "is being interrupted", at + STOP_GRACE)
         case Live(attempt, stop=str()):
             return Wait(attempt.track, "is being ended by force")
-        case Live(attempt, note=note):
-            return Wait(attempt.track, note or "is running")
+        case Live(Attempt(edited=Edited(until=None)) as attempt):
+            return TakeEdit(attempt.session)
+        case Live(Attempt(edited=edited, puzzle=puzzle) as attempt, note=note):
+            quiet = edited.until if edited is not None else None
+            return Wait(attempt.track, puzzle or note or "is running", quiet, needs_you=bool(puzzle))
     raise AssertionError(f"no rule for {observed!r}")
 
 
-def judge(conclusion: Conclusion, used: int, allowed: int) -> Verdict:
-    """Where an ended session's track goes. `used`: sessions of this stay in active/, this one included.
+def granted(wish: Wish, conclusion: Conclusion) -> Verdict:
+    """Where a person has put it, it goes: their word outranks every check."""
+    if wish.to == "done":
+        return Verdict("clean/by_person", "done", wish.why)
+    ended = judge(conclusion, 1, 0)
+    if ended.destination == "failed":
+        return Verdict(ended.termination, wish.to, wish.why)
+    return Verdict("interrupt/by_person", wish.to, wish.why)
+
+
+def judge(conclusion: Conclusion, used: int, allowed: int, *, unheard: bool = False) -> Verdict:
+    """Where an ended session's track goes. `used`: sessions of this stay in active/ that count, this one included.
 
     An agent's word is not evidence: only checks that the daemon ran make it
     ``clean`` with a contract; without any, something must have come out.
+    What a person wrote meanwhile and it has not heard is worth another attempt.
     """
     code = f"/{conclusion.code}" if conclusion.code else ""
     if conclusion.kind != "clean":
         return Verdict(f"{conclusion.kind}{code}", "failed", conclusion.why)
+    if conclusion.question:
+        if allowed:
+            return Verdict(BLOCKED, "stays", conclusion.question)
+        return Verdict("interrupt/by_person", "failed", f"it asked: {conclusion.question}")
     judged = [check for check in conclusion.checks if check.passed is not None]
     failed = [check for check in judged if not check.passed]
+    if unheard and conclusion.feedback and used < allowed:
+        return Verdict(f"clean{code}", "stays", "you wrote something that it has not heard")
     if failed:
         count = f"{len(failed)} of {_counted(len(judged))} failed"
         if conclusion.feedback and used < allowed:
@@ -348,20 +460,28 @@ def judge(conclusion: Conclusion, used: int, allowed: int) -> Verdict:
     return Verdict(f"clean{code}", "done", conclusion.why)
 
 
-def summary(checks: Iterable[CheckResult], unchecked: int = 0) -> str:
-    """One phrase for views: never "verified" without a check that ran, never "no checks" where some were not run."""
+def summary(checks: Iterable[CheckResult], unchecked: int = 0, contract: Contract | None = None) -> str:
+    """One phrase for views.
+
+    Never "verified" without a check that ran, or under a contract that was changed other than by adding checks;
+    never "no checks" where some were not run.
+    """
     checks = list(checks)
     judged = [check for check in checks if check.passed is not None]
     passed = sum(1 for check in judged if check.passed)
     parts = []
     if passed < len(judged):
         parts.append(f"{passed} of {_counted(len(judged))} passed")
+    elif judged and contract is not None and not contract.only_added:
+        parts.append(f"{_counted(passed)} passed")
     elif judged:
         parts.append(f"verified: {_counted(passed)}")
     if prose := len(checks) - len(judged):
         parts.append(f"{prose} to judge")
     if unchecked:
         parts.append(f"{_counted(unchecked)} not run")
+    if contract is not None:
+        parts.append("contract changed")
     return ", ".join(parts) or "no checks"
 
 
@@ -370,10 +490,13 @@ def _counted(number: int) -> str:
 
 
 __all__ = [
+    "BLOCKED",
     "Attempt",
+    "Blocked",
     "Candidate",
     "CheckResult",
     "Conclusion",
+    "Edited",
     "Fault",
     "Hold",
     "Limits",
@@ -387,8 +510,10 @@ __all__ = [
     "Unknown",
     "Unstarted",
     "Verdict",
+    "Wish",
     "World",
     "decide",
+    "granted",
     "judge",
     "summary",
 ]

@@ -16,12 +16,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from daemon.errors import DocumentError
 from daemon.spool import frontmatter
 
 BLOCK = "megaharness"
 CLOSE = "<!-- /megaharness -->"
+#: How the last line of an answer begins when the agent cannot go on without one of a person.
+BLOCKED = "BLOCKED:"
 
 #: How much of an answer comes into the file (characters, from the end): a track's file may have 1 MiB.
 ANSWER_LIMIT = 64 << 10
@@ -93,30 +96,42 @@ class Result:
     said: Sequence[str] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What comes back into the file when the agent asks. reply: the command that answers."""
+
+    session: str
+    attempt: int
+    answer: str | None
+    reply: str
+    said: Sequence[str] = ()
+
+
 def rendered(data: bytes, facts: Facts) -> bytes:
     """The file with the daemon's block as `facts` has it; every other byte as it was."""
     return frontmatter.set_block(data, BLOCK, facts.block())
 
 
-def marker(session: str, attempt: int) -> str:
-    return f"<!-- megaharness: result, attempt {attempt}, {session} -->"
+def marker(session: str, attempt: int, kind: Literal["result", "question"] = "result") -> str:
+    return f"<!-- megaharness: {kind}, attempt {attempt}, {session} -->"
 
 
 def has_result(data: bytes, session: str) -> bool:
+    """Whether the block of this session, a result or a question, stands in the file."""
     pattern = (
-        rb"^<!-- megaharness: result, attempt [0-9]+, " + re.escape(session.encode()) + rb" -->[ \t]*\r?$"
+        rb"^<!-- megaharness: [a-z]+, attempt [0-9]+, " + re.escape(session.encode()) + rb" -->[ \t]*\r?$"
     )
     return re.search(pattern, data, re.MULTILINE) is not None
 
 
 def results(data: bytes) -> set[str]:
-    """The sessions whose results stand in the file."""
-    found = re.findall(rb"^<!-- megaharness: result, attempt [0-9]+, ([a-z0-9-]+) -->", data, re.MULTILINE)
+    """The sessions whose results or questions stand in the file."""
+    found = re.findall(rb"^<!-- megaharness: [a-z]+, attempt [0-9]+, ([a-z0-9-]+) -->", data, re.MULTILINE)
     return {session.decode() for session in found}
 
 
 def with_result(data: bytes, session: str, text: str) -> bytes:
-    """The file with the result appended, once."""
+    """The file with the block of this session appended, once."""
     return data if has_result(data, session) else frontmatter.append(data, text)
 
 
@@ -151,9 +166,7 @@ def render_result(result: Result) -> str:
         if len(result.answer) > ANSWER_LIMIT:
             parts.append(f"The last {ANSWER_LIMIT} of {len(result.answer)} characters of the answer:")
         parts.append(quoted(result.answer[-ANSWER_LIMIT:]))
-    if result.said:
-        typed = "\n\n".join(quoted(text[-SAID_LIMIT:]) for text in result.said)
-        parts.append(f"Typed in the pane:\n\n{typed}")
+    parts += _typed(result.said)
     if result.checks:
         lines = []
         for check in result.checks:
@@ -172,6 +185,30 @@ def render_result(result: Result) -> str:
     if result.next:
         parts.append(f"Next: {result.next}")
     return "\n\n".join(parts) + f"\n\n{CLOSE}\n"
+
+
+def render_question(question: Question) -> str:
+    """The block that asks, from its opening to its closing marker: what is written below it is the answer."""
+    parts = [marker(question.session, question.attempt, "question"), "**It asks, and waits for your answer:**"]
+    if question.answer:
+        parts.append(quoted(question.answer[-ANSWER_LIMIT:]))
+    parts += _typed(question.said)
+    parts.append(f"Write the answer below this block and save, or: {code(question.reply)}")
+    return "\n\n".join(parts) + f"\n\n{CLOSE}\n"
+
+
+def _typed(said: Sequence[str]) -> list[str]:
+    lines = "\n\n".join(quoted(text[-SAID_LIMIT:]) for text in said)
+    return [f"Typed in the pane:\n\n{lines}"] if said else []
+
+
+def asked(answer: str | None) -> str | None:
+    """The question with which an answer ends: its last line, when that begins with ``BLOCKED:``; None without one."""
+    lines = [line.strip() for line in (answer or "").splitlines() if line.strip()]
+    if not lines or not lines[-1].startswith(BLOCKED):
+        return None
+    # A question that stands above its mark is still one.
+    return lines[-1].removeprefix(BLOCKED).strip() or (lines[-2] if len(lines) > 1 else "it did not say what")
 
 
 def pieces(body: str) -> list[str]:

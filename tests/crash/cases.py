@@ -80,6 +80,7 @@ def save_by_rename(world: World) -> None:
     """A person's editor saves over the file where it lies, by rename."""
     for place, path in _open_to_edit(world):
         word = f"typed into {path.stem}"
+        world.saves[path.stem.split("~")[0]] += 1
         world.put(place, path.read_bytes() + f"\n{word}\n".encode(), word)
 
 
@@ -88,6 +89,7 @@ def _save_in_place(world: World, holds: int) -> None:
         word = f"typed into {path.stem}"
         data = path.read_bytes() + f"\n{word}\n".encode()
         world.words.append((path.stem.split("~")[0], word))
+        world.saves[path.stem.split("~")[0]] += 1
         world.pins.append(Pin(os.open(path, os.O_PATH | os.O_NOFOLLOW), data, holds))
     world.on_point()
 

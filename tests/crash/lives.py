@@ -69,8 +69,51 @@ def _copy(world: World) -> None:
     world.put("queued/copy.md", data, "and now this")
 
 
-def _delete_active(world: World) -> None:
-    (world.workspace.active / "gone.md").unlink()
+def _move(old: str, new: str) -> Callable[[World], None]:
+    def do(world: World) -> None:
+        world.move(old, new)
+
+    return do
+
+
+def _delete(*names: str) -> Callable[[World], None]:
+    def do(world: World) -> None:
+        for name in names:
+            (world.workspace.active / name).unlink()
+
+    return do
+
+
+def _write_at_end(place: str, word: str) -> Callable[[World], None]:
+    """As `mh reply` does: one write at the end of the file."""
+
+    def do(world: World) -> None:
+        path = world.workspace.tracks / place
+        with open(path, "ab") as file:
+            file.write(f"\n{word}\n".encode())
+        world.words.append((path.stem, word))
+
+    return do
+
+
+def _change_contract(world: World) -> None:
+    path = world.workspace.active / "loose.md"
+    data = path.read_bytes().replace(b"exists: out.txt", b"exists: '*'")
+    assert b"exists: '*'" in data
+    path.write_bytes(data)
+
+
+def _asks(stem: str) -> Callable[[World], bool]:
+    """Its question stands in the file, and the daemon has written it."""
+
+    def holds(world: World) -> bool:
+        path = world.workspace.active / f"{stem}.md"
+        try:
+            return b"megaharness: question" in path.read_bytes()
+        except FileNotFoundError:
+            return False
+
+    return holds
 
 
 CHECK = "{exists: out.txt}"
@@ -168,9 +211,94 @@ LIVES = (
     Life(
         "deleted while it ran",
         {"queued/gone.md": track("gone")},
-        {"done/gone.md": 1},
-        {"gone": Part(lasts=3)},
-        deeds=(Deed(lambda w: w.running("gone"), _delete_active),),
+        {"failed/gone.md": 1},
+        {"gone": Part(lasts=None)},
+        deeds=(Deed(lambda w: w.running("gone"), _delete("gone.md")),),
+        alone=True,
+    ),
+    Life(
+        "two vanish at once",
+        {"queued/one.md": track("one"), "queued/two.md": track("two")},
+        {"done/one.md": 1, "done/two.md": 1},
+        {"one": Part(lasts=20), "two": Part(lasts=22)},
+        deeds=(Deed(lambda w: w.running("one") and w.running("two"), _delete("one.md", "two.md")),),
+        alone=True,
+    ),
+    Life(
+        "asked and answered",
+        {"queued/asks.md": track("asks")},
+        {"done/asks.md": 2},
+        {"asks": Part(asks="which colour?")},
+        deeds=(Deed(_asks("asks"), _write_at_end("active/asks.md", "make it blue")),),
+        heard={"asks": "make it blue"},
+    ),
+    Life(
+        "asked and thrown away",
+        {"queued/asks.md": track("asks")},
+        {"failed/asks.md": 1},
+        {"asks": Part(asks="which colour?")},
+        deeds=(Deed(_asks("asks"), _move("active/asks.md", "failed/asks.md")),),
+        alone=True,
+    ),
+    Life(
+        "said to be done",
+        {"queued/enough.md": track("enough")},
+        {"done/enough.md": 1},
+        {"enough": Part(lasts=None)},
+        deeds=(Deed(lambda w: w.running("enough"), _move("active/enough.md", "done/enough.md")),),
+        alone=True,
+    ),
+    Life(
+        "sent back while it ran",
+        {"queued/back.md": track("back")},
+        {"done/back.md": 2},
+        {"back": Part(lasts=6)},
+        deeds=(Deed(lambda w: w.running("back"), _move("active/back.md", "queued/back.md")),),
+        alone=True,
+    ),
+    Life(
+        "thrown away while it ran",
+        {"queued/away.md": track("away")},
+        {"failed/away.md": 1},
+        {"away": Part(lasts=None)},
+        deeds=(Deed(lambda w: w.running("away"), _move("active/away.md", "failed/away.md")),),
+        alone=True,
+    ),
+    Life(
+        "told while it ran",
+        {"queued/told.md": track("told")},
+        {"done/told.md": 1},
+        {"told": Part(lasts=12)},
+        deeds=(Deed(lambda w: w.running("told"), _write_at_end("active/told.md", "and in blue")),),
+        heard={"told": "and in blue"},
+    ),
+    Life(
+        "told too late",
+        {"queued/late.md": track("late")},
+        {"done/late.md": 2},
+        {"late": Part(lasts=2)},
+        deeds=(Deed(lambda w: w.running("late"), _write_at_end("active/late.md", "and in red")),),
+        heard={"late": "and in red"},
+    ),
+    Life(
+        "contract changed",
+        {"queued/loose.md": track("loose", done_when=f"[{CHECK}]")},
+        {"done/loose.md": 1},
+        {"loose": Part(writes="other.txt", lasts=6)},
+        deeds=(Deed(lambda w: w.running("loose"), _change_contract),),
+        alone=True,
+    ),
+    Life(
+        "not met",
+        {"queued/twice.md": track("twice")},
+        {"done/twice.md": 2},
+        deeds=(
+            Deed(
+                lambda w: w.exists("done/twice.md") and not w.parts.sessions.open(),
+                _move("done/twice.md", "queued/twice.md"),
+            ),
+        ),
+        labels=frozenset({("twice", "not met")}),
         alone=True,
     ),
 )

@@ -103,12 +103,16 @@ class Places:
 
 @dataclass
 class Part:
-    """How the agent of one track behaves. lasts: steps of the world; None: until it is interrupted."""
+    """How the agent of one track behaves. lasts: steps of the world; None: until it is interrupted.
+
+    asks: what its first session asks.
+    """
 
     lasts: int | None = 1
     delay: int = 0
     writes: str = ""
     dies: bool = False
+    asks: str = ""
 
 
 @dataclass
@@ -133,6 +137,8 @@ class Stage:
         self._coming: list[_Runner] = []
         self._running: list[_Runner] = []
         self.runs: Counter[str] = Counter()
+        #: (session, message) of everything that an agent has got, in order.
+        self.heard: list[tuple[str, str]] = []
         self.on_open: Callable[[str], None] = lambda _: None
 
     # the port
@@ -198,6 +204,7 @@ class Stage:
 
     def _play(self, runner: _Runner) -> None:
         runner.age += 1
+        self._listen(runner.session)
         interrupted = (runner.session / "interrupt.json").exists()
         if not interrupted and (runner.part.lasts is None or runner.age < runner.part.lasts):
             return
@@ -206,7 +213,10 @@ class Stage:
             launch = json.loads((runner.session / "launch.json").read_bytes())
             if runner.part.writes:
                 (Path(launch["cwd"]) / runner.part.writes).write_text("done\n")
-            answer = {"type": "result", "text": f"answer of {runner.session.name}", "turns": 1}
+            text = f"answer of {runner.session.name}"
+            if runner.part.asks and launch["attempt"] == 1:
+                text += f"\n\nBLOCKED: {runner.part.asks}"
+            answer = {"type": "result", "text": text, "turns": 1}
             (runner.session / "events.jsonl").write_text(json.dumps(answer) + "\n")
             exit_record = {
                 "v": 1,
@@ -223,3 +233,11 @@ class Stage:
             temp.write_text(json.dumps(exit_record))
             temp.rename(runner.session / "exit.json")
         os.close(runner.lock)
+
+    def _listen(self, session: Path) -> None:
+        """Take what is in the inbox, as the runner does once the harness has it."""
+        inbox = session / "inbox"
+        for path in sorted(inbox.iterdir()) if inbox.is_dir() else ():
+            if path.is_file() and not path.name.startswith("."):
+                self.heard.append((session.name, path.name))
+                path.rename(inbox / "delivered" / path.name)

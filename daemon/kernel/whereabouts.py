@@ -1,0 +1,178 @@
+"""Where the file of an open session is now, and what a person means by having moved it there.
+
+    active/, also under another name   it is worked on
+    queued/                            interrupt it, and do it again
+    done/                              "I say it is done"
+    failed/                            interrupt it
+    nowhere for 5 s                    interrupt it; the last known text goes to failed/
+    nowhere, and others with it        a checkout or a sync program at work: nobody's wish, a person is asked
+
+The file's own block says whose it is, as a hint: nothing is done because of it but to interrupt.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from daemon.errors import DocumentError, NotNow
+from daemon.kernel.clock import Now
+from daemon.kernel.memory import Peek
+from daemon.kernel.parts import Parts
+from daemon.spool.sessions import Claim, encode, parse
+from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, SETTLED, State
+from daemon.spool.store import Entry, is_regular
+from daemon.tracks import thread
+from daemon.tracks.machine import Wish
+
+#: Seconds for which a file may be away: an editor between two steps of its save.
+GRACE = 5.0
+#: How large a file may be to be looked into (bytes).
+LIMIT = 64 << 20
+
+VANISHED = "vanished.json"
+TOGETHER = (
+    "its file vanished together with others (a git checkout?), so it goes on: put them back, "
+    "or end it with mh interrupt"
+)
+
+
+def is_of(known: Claim, session: str | None) -> bool:
+    """Whether a block that names this session is that of the track, as it is worked on now."""
+    ref = parse(session) if session else None
+    return ref is not None and ref.item == known.item and known.round <= ref.attempt <= known.attempt
+
+
+class Whereabouts:
+    def __init__(self, parts: Parts, peek: Callable[[Entry], Peek]) -> None:
+        self._parts = parts
+        self._peek = peek
+
+    def name(self, known: Claim, held: set[str]) -> str:
+        """The name of its file in active/, which a person may have renamed there."""
+        entries = self._parts.store.entries(ACTIVE)
+        if known.name in entries:
+            return known.name
+        for entry in entries.values():
+            if entry.name not in held and is_of(known, self._block(entry)):
+                self._parts.sessions.rename(known.session, entry.name)
+                return entry.name
+        return known.name
+
+    def _block(self, entry: Entry) -> str | None:
+        if entry.kind != "file":
+            return None
+        try:
+            return self._peek(entry).block_session
+        except (NotNow, OSError):
+            return None
+
+    def remember(self) -> None:
+        """Write down which files vanished together, for a daemon that comes after a crash. Raises OSError."""
+        memory, files = self._parts.memory, self._parts.files
+        for session in memory.together - memory.marked:
+            files.publish(self._parts.sessions.path(session) / VANISHED, encode({"why": TOGETHER}))
+            memory.marked.add(session)
+        for session in memory.marked - memory.together:
+            files.unlink(self._parts.sessions.path(session) / VANISHED)
+            memory.marked.discard(session)
+
+    def note(self, known: Claim, now: Now) -> None:
+        """Remember whether it is away, before it is asked about any of them."""
+        memory, session = self._parts.memory, known.session
+        if known.name in self._parts.store.entries(ACTIVE):
+            home = None
+            memory.missing.pop(session, None)
+            memory.together.discard(session)
+            memory.searched.pop(session, None)
+        else:
+            home = self._home(known)
+            if home is not None:
+                memory.missing.pop(session, None)
+            elif session not in memory.missing:
+                memory.missing[session] = (now.mono, now.wall)
+                if os.path.lexists(self._parts.sessions.path(session) / VANISHED):
+                    memory.together.add(session)
+                    memory.marked.add(session)
+        if home is None:
+            memory.homes.pop(session, None)
+        else:
+            memory.homes[session] = home
+
+    def wish(self, known: Claim, now: Now) -> Wish | None:
+        """What a person wants with it, by where they put it; None: nothing, or nobody knows yet."""
+        match self._parts.memory.homes.get(known.session):
+            case ("done", _):
+                return Wish("done", "you moved it to done/")
+            case ("failed", _):
+                return Wish("failed", "you moved it to failed/")
+            case ("queued", _):
+                return Wish("queued", "you moved it back to queued/")
+        missing = self._parts.memory.missing.get(known.session)
+        if missing is None or self._is_riddle(known) or now.mono - missing[0] < GRACE:
+            return None
+        return Wish("failed", f"you deleted it at {time.strftime('%H:%M', time.localtime(missing[1]))}")
+
+    def away_until(self, known: Claim, now: Now) -> float | None:
+        """When its absence counts (monotonic s); None: it is there, or that is no question of time."""
+        missing = self._parts.memory.missing.get(known.session)
+        if missing is None or self._is_riddle(known) or now.mono - missing[0] >= GRACE:
+            return None
+        return missing[0] + GRACE
+
+    def _is_riddle(self, known: Claim) -> bool:
+        """Whether others vanished with it: then it stays one, until the file comes back."""
+        memory, session = self._parts.memory, known.session
+        since = memory.missing[session][0]
+        others = [at for other, (at, _) in memory.missing.items() if other != session]
+        if any(abs(at - since) <= GRACE for at in others):
+            memory.together.add(session)
+        return session in memory.together
+
+    def puzzle(self, known: Claim) -> str:
+        return TOGETHER if known.session in self._parts.memory.together else ""
+
+    def _home(self, known: Claim) -> tuple[State, str] | None:
+        before = self._parts.memory.homes.get(known.session)
+        if before is not None and self._is_there(before, known):
+            return before
+        return next((place for place in self._places(known) if self._is_there(place, known)), None)
+
+    def _places(self, known: Claim) -> Iterator[tuple[State, str]]:
+        """Where it can be, the likely ones first."""
+        memory, store = self._parts.memory, self._parts.store
+        queued = store.entries(QUEUED)
+        if known.name in queued:
+            yield QUEUED, known.name
+        for (state, name), peek in memory.peeks.items():
+            if state == QUEUED and name in queued and is_of(known, peek.block_session):
+                yield QUEUED, name
+        names = tuple(store.names(state) for state in sorted(SETTLED))
+        searched = memory.searched.get(known.session)
+        if searched is not None and all(a is b for a, b in zip(searched, names, strict=True)):
+            return
+        yield from ((state, known.name) for state in (DONE, FAILED) if known.name in store.names(state))
+        yield from self._new((DONE, FAILED))
+        memory.searched[known.session] = names
+
+    def _new(self, states: Iterable[State]) -> Iterator[tuple[State, str]]:
+        """Files that came into these folders within the last minutes: a rename changes the ctime."""
+        recent = time.time() - 300.0
+        for state in states:
+            for name in self._parts.store.names(state):
+                try:
+                    changed = os.lstat(self._parts.store.path(state, name)).st_ctime
+                except OSError:
+                    continue
+                if changed >= recent and name.endswith(".md"):
+                    yield state, name
+
+    def _is_there(self, place: tuple[State, str], known: Claim) -> bool:
+        path = self._parts.store.path(*place)
+        try:
+            if not is_regular(path) or os.lstat(path).st_size > LIMIT:
+                return False
+            return is_of(known, thread.block_session(self._parts.files.read(path)))
+        except (NotNow, DocumentError, OSError):
+            return False
