@@ -7,7 +7,8 @@ line, ``{"type": "user", "text": ...}``; the first is the brief. Standard
 output: ``{"type": "say", "text": ...}`` and at the end of each turn
 ``{"type": "result", ...}``. When standard input ends it exits with 0.
 
-A turn carries out the directives of the text's ```fake block, one a line;
+A turn carries out the directives of the text's last ```fake block, one a line
+(a brief holds the task and what was replied to it; what was said last counts);
 a message without such a block is answered by ``got: <text>``. Messages that
 arrive during a turn are answered at the next directive that listens.
 `Agent` has one method for each directive, and its docstring is the reference.
@@ -37,11 +38,11 @@ _BLOCK = re.compile(r"^```fake[ \t]*\r?\n(.*?)^```[ \t]*\r?$", re.DOTALL | re.MU
 
 
 def directives(text: str) -> list[str] | None:
-    """The lines of the first ```fake block; None if there is none."""
-    block = _BLOCK.search(text)
-    if block is None:
+    """The lines of the last ```fake block; None if there is none."""
+    blocks = _BLOCK.findall(text)
+    if not blocks:
         return None
-    return [line for raw in block[1].split("\n") if (line := raw.strip()) and not line.startswith("#")]
+    return [line for raw in blocks[-1].split("\n") if (line := raw.strip()) and not line.startswith("#")]
 
 
 class Agent:

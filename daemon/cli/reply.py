@@ -53,9 +53,9 @@ def append(path: Path, text: str) -> None:
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size
-        end = os.pread(fd, 2, max(0, size - 2))
-        newline = b"\r\n" if end == b"\r\n" else b"\n"
-        before = (b"" if end.endswith(b"\n") or not size else newline) + newline
+        tail = os.pread(fd, 64 << 10, max(0, size - (64 << 10)))
+        newline = b"\r\n" if b"\r\n" in tail else b"\n"
+        before = (b"" if tail.endswith(b"\n") or not size else newline) + newline
         piece = before + newline.join(data.splitlines()) + newline
         if size + len(piece) > FILE_LIMIT:
             raise UsageError(

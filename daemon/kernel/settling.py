@@ -17,7 +17,7 @@ from daemon.kernel.clock import Now, stamp
 from daemon.kernel.edits import Edits, contract_of, edits_of, encoded_contract, loaded, text_of, unheard
 from daemon.kernel.history import History
 from daemon.kernel.parts import Parts
-from daemon.kernel.whereabouts import is_of
+from daemon.kernel.whereabouts import belongs
 from daemon.spool.exchange import LIMIT
 from daemon.spool.sessions import STAYS, Claim, Settlement, make
 from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, SETTLED, State
@@ -268,7 +268,7 @@ class Settler:
             if not os.access(path, os.R_OK, follow_symlinks=False):
                 return False
             data = self._parts.files.read(path)
-            return known is None or is_of(known, thread.block_session(data))
+            return known is None or belongs(self._parts, known, path.name, data)
         except (NotNow, FileNotFoundError, DocumentError):
             return False
 

@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 from daemon.errors import DocumentError, NotNow
 from daemon.kernel.clock import Now
+from daemon.kernel.edits import text_of
 from daemon.kernel.memory import Peek
 from daemon.kernel.parts import Parts
 from daemon.spool.sessions import Claim, encode, parse
 from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, SETTLED, State
-from daemon.spool.store import Entry, is_regular
+from daemon.spool.store import Entry, is_regular, same_name
 from daemon.tracks import thread
 from daemon.tracks.machine import Wish
 
@@ -42,6 +43,17 @@ def is_of(known: Claim, session: str | None) -> bool:
     """Whether a block that names this session is that of the track, as it is worked on now."""
     ref = parse(session) if session else None
     return ref is not None and ref.item == known.item and known.round <= ref.attempt <= known.attempt
+
+
+def belongs(parts: Parts, known: Claim, name: str, data: bytes) -> bool:
+    """Whether this is the track's own file. Raises DocumentError, OSError.
+
+    A crash may have come before its block was written: then it is what has its name and says what it says.
+    """
+    session = thread.block_session(data)
+    if session is not None or not same_name(name, known.name):
+        return is_of(known, session)
+    return thread.own_text(data) == thread.own_text(text_of(parts, known))
 
 
 class Whereabouts:
@@ -173,6 +185,6 @@ class Whereabouts:
         try:
             if not is_regular(path) or os.lstat(path).st_size > LIMIT:
                 return False
-            return is_of(known, thread.block_session(self._parts.files.read(path)))
+            return belongs(self._parts, known, path.name, self._parts.files.read(path))
         except (NotNow, DocumentError, OSError):
             return False
