@@ -344,7 +344,7 @@ class Observer:
             )
         except OSError as error:
             return replace(candidate, holds=(Hold(f"it cannot be read: {error.strerror}", now.mono + 1.0),))
-        if (late := self._late_save_of(entry, peek)) is not None:
+        if (late := self._late_save_of(entry, peek, now)) is not None:
             return replace(candidate, holds=tuple(holds), late=late)
         if peek.problems or peek.empty:
             return replace(candidate, fault=self._fault(entry, peek, now), holds=tuple(holds))
@@ -368,9 +368,7 @@ class Observer:
     def _fault(self, entry: Entry, peek: Peek, now: Now) -> Fault:
         shown = EMPTY_SHOWN if peek.empty else FAULT_SHOWN
         text = "\n".join(map(str, peek.problems)) or "the file is empty: write what is to be done"
-        still_for = max(
-            now.wall - entry.ctime_ns / 1e9, now.mono - self._parts.stillness.since(entry, now.mono)
-        )
+        still_for = self._parts.stillness.unchanged_for(entry, now.mono, now.wall)
         return Fault(text, now.mono + max(0.0, shown - still_for))
 
     def _unreadable_claim(self, entry: Entry, queue: _Queue) -> str | None:
@@ -381,7 +379,7 @@ class Observer:
                 return newest.id
         return None
 
-    def _late_save_of(self, entry: Entry, peek: Peek) -> str | None:
+    def _late_save_of(self, entry: Entry, peek: Peek, now: Now) -> str | None:
         """The session whose file this is once more: an editor's late save, unless that file was moved here.
 
         In queued/ only what has no block of ours can be one (a requeued file
@@ -395,7 +393,7 @@ class Observer:
             known = self._parts.sessions.claim(newest.id) if newest is not None else None
             if newest is None or known is None or known.name != entry.name:
                 continue
-            if not self._has_place(newest.id, known.name, entry):
+            if not self._has_place(newest.id, known.name, entry, now):
                 continue
             if self._begins_like(peek.loaded, newest.id) and self._takes(entry, newest.id):
                 return newest.id
@@ -415,12 +413,14 @@ class Observer:
         except (OSError, DocumentError):
             return False
 
-    def _has_place(self, session: str, name: str, entry: Entry) -> bool:
+    def _has_place(self, session: str, name: str, entry: Entry, now: Now) -> bool:
         """Whether this session's own file is somewhere else, where such a text can be merged."""
         intent = self._intent(session)
         if intent is None:
             return entry.state == QUEUED and name in self._parts.store.entries(ACTIVE)
-        recent = entry.ctime_ns / 1e9 - seconds(intent.at) < JUST_SETTLED
+        ended = seconds(intent.at)
+        # An end in the future: the clock was set back since, and nothing can be told from the two times.
+        recent = entry.ctime_ns / 1e9 - ended < JUST_SETTLED and ended - now.wall < JUST_SETTLED
         return self.place_of(session) is not None and (entry.state == ACTIVE or recent)
 
     def _begins_like(self, loaded: Loaded, session: str) -> bool:

@@ -18,6 +18,8 @@ from daemon.spool.states import ACTIVE, QUEUED, State
 from daemon.spool.store import Entry, Store
 
 QUIET_SECONDS = 3.0
+#: The two clocks never part by more (s) unless one of them was set.
+CLOCK_STEP = 0.5
 #: An editor's lock file whose owner cannot be told counts for this long (s).
 LOCK_EXPIRES = 12 * 3600.0
 FILE_LIMIT = 1 << 20
@@ -37,11 +39,17 @@ class Stirring:
 
 
 class Stillness:
-    """Remembers since when each file has not changed. Works on the monotonic clock, so clock jumps do no harm."""
+    """Remembers since when each file has not changed.
+
+    A ctime is a time of the wall clock. One that is set forward makes every file look old, so from then on only
+    what was changed after it is judged by its ctime, and all else by the monotonic clock since we saw it first.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[tuple[State, str], tuple[tuple[int, int, int], float]] = {}
         self._arrived: dict[tuple[State, str], int] = {}
+        self._offset: float | None = None
+        self._steady_since = float("-inf")
 
     def arrived(self, state: State, name: str, ctime_ns: int) -> None:
         """It was renamed in, whole, within the watched tree."""
@@ -55,23 +63,33 @@ class Stillness:
             self._seen[key] = known = (entry.signature, mono)
         return known[1]
 
+    def unchanged_for(self, entry: Entry, mono: float, wall: float) -> float:
+        """Seconds for which it has certainly not changed."""
+        seen = mono - self.since(entry, mono)
+        self._notice_steps(mono, wall)
+        changed = entry.ctime_ns / 1e9
+        return seen if changed < self._steady_since else max(seen, wall - changed)
+
+    def _notice_steps(self, mono: float, wall: float) -> None:
+        offset = wall - mono
+        if self._offset is not None and abs(offset - self._offset) > CLOCK_STEP:
+            self._steady_since = wall
+        self._offset = offset
+
     def forget(self, names: set[tuple[State, str]]) -> None:
         for key in [key for key in self._seen if key not in names]:
             del self._seen[key]
             self._arrived.pop(key, None)
 
     def judge(self, entry: Entry, mono: float, wall: float, lock: str | None) -> Quiet | Stirring:
-        since = self.since(entry, mono)
+        still = self.unchanged_for(entry, mono, wall)
         if self._arrived.get((entry.state, entry.name)) == entry.ctime_ns:
             return Quiet()
         if lock is not None:
             return Stirring(None, f"open in an editor ({lock} lies beside it)")
-        age = wall - entry.ctime_ns / 1e9
-        if age >= QUIET_SECONDS or mono - since >= QUIET_SECONDS:
+        if still >= QUIET_SECONDS:
             return Quiet()
-        # A ctime in the future (the clock was set back) counts from when we first saw it.
-        left = QUIET_SECONDS - (max(age, mono - since) if age >= 0 else mono - since)
-        return Stirring(mono + left, "changed less than 3 s ago")
+        return Stirring(mono + QUIET_SECONDS - still, "changed less than 3 s ago")
 
 
 def editor_lock(folder: Path, name: str, others: frozenset[str], wall: float) -> str | None:

@@ -546,3 +546,16 @@ def test_a_clock_that_steps_back_at_the_end_makes_no_end_be_judged_again(
     assert world.exists("done/one.md")
     assert world.parts.sessions.open() == []
     assert not list(world.workspace.sessions.glob("*/*.odd-*"))
+
+
+def test_a_track_that_is_dropped_again_is_run_also_when_the_clock_was_set_back(ws: Path) -> None:
+    """By the clock it came before its own end: no late save of an editor can be told from that."""
+    world = a_world(ws, Part())
+    steps(world, 20)
+    assert world.exists("done/one.md")
+    world.skew = -3 * 3600.0
+    steps(world, 100)
+    world.put("queued/one.md", world.life.drop["queued/one.md"])
+    steps(world)
+    assert sum(name.startswith("one-") for name in world.stage.runs) == 2
+    assert world.exists("done/one~2.md")

@@ -31,7 +31,7 @@ from daemon.kernel.enact import Enactor
 from daemon.kernel.evals import Evals
 from daemon.kernel.late import LateSaves
 from daemon.kernel.parts import Parts
-from daemon.kernel.route import Router
+from daemon.kernel.route import Harnesses, Router
 from daemon.kernel.settling import Settler
 from daemon.layout import Workspace
 from daemon.notify import Notifier
@@ -201,7 +201,10 @@ class World:
         self.life = life
         self.mutant = mutant
         self.mono = 100.0
+        self.skew = 0.0  # by how much the clock was set
         self.stage = Stage(life.parts, gate=mutant.gate)
+        self.harnesses: Harnesses = OneHarness()
+        self.reap: Callable[[str], int] = lambda session: 0
         self.notebook = Notebook()
         self.words: list[tuple[str, str]] = []  # (track file stem, what a person wrote)
         self.saves: Counter[str] = Counter()  # track file stem -> saves that may each be worth an attempt
@@ -246,12 +249,11 @@ class World:
     # the daemon
 
     def now(self) -> Now:
-        return Now(self.mono, time.time() + self.mono)
+        return Now(self.mono, time.time() + self.mono + self.skew)
 
     def boot(self, fault: Fault | None) -> None:
         workspace = self.workspace
         self.files = files = self.mutant.files(self, fault)
-        harnesses = OneHarness()
         parts = Parts(
             workspace=workspace,
             settings=SETTINGS,
@@ -262,11 +264,11 @@ class World:
             evals=self.mutant.evals(workspace.evals, files),
             exchange=self.mutant.exchange(workspace.displaced, files),
             scratch=Places(workspace.root / "places"),  # type: ignore[arg-type]
-            harnesses=harnesses,
-            router=Router(harnesses, ()),
+            harnesses=self.harnesses,
+            router=Router(self.harnesses, ()),
             terminal=self.stage,
             pool=NowPool(),
-            reap=lambda session: 0,
+            reap=self.reap,
             log=self.notebook,
             uid=os.geteuid(),
         )
@@ -288,25 +290,34 @@ class World:
         getattr(self.parts.sessions, "spawned", lambda name: None)(session)
 
     def step(self) -> None:
-        self.mono += 1.0
         if self.supervisor.degraded is not None:
-            self.mono = max(self.mono, self.supervisor.degraded.until)
+            self.mono = max(self.mono, self.supervisor.degraded.until - 1.0)
+        self.go_on()
+        self.supervisor.turn(self.now())
+        self.look_at_queue()
+
+    def go_on(self) -> None:
+        """What happens around the daemon from one of its turns to the next."""
+        self.mono += 1.0
         for deed in list(self.deeds):
             if not self.pins and deed.when(self):  # a person does not work against their own open editor
                 self.deeds.remove(deed)
                 deed.do(self)
         self.stage.step()
         self.on_point()
-        self.supervisor.turn(self.now())
-        self.look_at_queue()
 
     def idle(self) -> bool:
+        return not self.around() and self.has_nothing_to_do()
+
+    def around(self) -> bool:
+        """Whether something is still to happen around the daemon."""
+        return bool(self.deeds or self.pins or self.stage.busy)
+
+    def has_nothing_to_do(self) -> bool:
+        """Whether the daemon is done with all that there is."""
         tracks = self.workspace.tracks
         return not (
-            self.deeds
-            or self.pins
-            or self.stage.busy
-            or self.parts.sessions.open()
+            self.parts.sessions.open()
             or os.listdir(tracks / "queued")
             or os.listdir(tracks / "active")
             or os.listdir(tracks / ".displaced")

@@ -80,9 +80,11 @@ def test_two_appends_in_a_row_are_caught_by_the_ctime_alone(spool: Spool) -> Non
     entry = look(spool)
     with spool.files.opened(path) as opened:
         opened.lease()  # nobody holds it open between the two: a lease says nothing
-    left = still.judge(entry, 102.0, entry.ctime_ns / 1e9 + 0.5, None)
+    later = entry.ctime_ns / 1e9 + 0.5
+    mono = 100.0 + later - (wall + 1)
+    left = still.judge(entry, mono, later, None)
     assert isinstance(left, Stirring)
-    assert left.until == pytest.approx(104.5)
+    assert left.until == pytest.approx(mono + 2.5)
 
 
 def test_a_clock_that_is_set_back_does_not_keep_a_file_waiting(spool: Spool) -> None:
@@ -93,6 +95,34 @@ def test_a_clock_that_is_set_back_does_not_keep_a_file_waiting(spool: Spool) -> 
     assert isinstance(still.judge(entry, 100.0, long_ago, None), Stirring)
     assert isinstance(still.judge(entry, 102.9, long_ago, None), Stirring)
     assert still.judge(entry, 103.0, long_ago, None) == Quiet()
+
+
+@pytest.mark.parametrize("step", [3 * 3600.0, -3 * 3600.0, 86_400.0, 1.5], ids=str)
+def test_a_clock_that_is_set_makes_no_file_quiet_early_or_late(spool: Spool, step: float) -> None:
+    spool.put("queued", "a.md")
+    entry = look(spool)
+    changed = entry.ctime_ns / 1e9
+    still = Stillness()
+    assert isinstance(still.judge(entry, 100.0, changed + 0.5, None), Stirring)
+    for mono in (100.2, 101.5, 102.4):
+        assert isinstance(still.judge(entry, mono, changed + step + mono - 99.5, None), Stirring), mono
+    assert still.judge(entry, 103.0, changed + step + 3.5, None) == Quiet()
+    # What is written after it is judged as ever.
+    later = replace(entry, ctime_ns=int((changed + step + 10) * 1e9))
+    assert isinstance(still.judge(later, 110.0, changed + step + 10.5, None), Stirring)
+    assert still.judge(later, 112.6, changed + step + 13.1, None) == Quiet()
+
+
+def test_a_file_that_came_just_before_the_clock_was_set_is_not_old(spool: Spool) -> None:
+    spool.put("queued", "a.md")
+    entry = look(spool)
+    changed = entry.ctime_ns / 1e9
+    still = Stillness()
+    other = replace(entry, name="b.md", ctime_ns=entry.ctime_ns - 10**12)
+    assert still.judge(other, 99.0, changed - 1.0, None) == Quiet()
+    assert still.unchanged_for(entry, 101.0, changed + 7200.0) == 0.0
+    assert still.unchanged_for(entry, 111.0, changed + 7210.0) == 10.0
+    assert still.unchanged_for(other, 111.0, changed + 7210.0) == 12.0
 
 
 def test_an_editor_keeps_a_file_waiting(spool: Spool) -> None:
