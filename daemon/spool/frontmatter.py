@@ -41,7 +41,10 @@ _BOM = b"\xef\xbb\xbf"
 _OPEN = re.compile(r"(?:[ \t]*\r?\n)*(---)[ \t]*(?:\r?\n|\Z)")
 _CLOSE = re.compile(r"^(?:---|\.\.\.)[ \t]*\r?$", re.M)
 _ALMOST_CLOSE = re.compile(r"^[ \t]*(?=---|-*[\u2013\u2014])[-\u2013\u2014]+[^\S\n]*$", re.M)
+_KEY_FIRST = re.compile(r"[A-Za-z_][A-Za-z_-]*:(\s|$)")
 _SMART_DASHES = re.compile("[-\u2013\u2014]{1,3}")  # what a phone makes of ---
+_ANY_DASHES = re.compile(r"^-{3,}[ \t]*\r?$", re.M)
+_PLUSES = re.compile(r"^\+\+\+[ \t]*\r?$", re.M)  # what other programs put around TOML
 _INVISIBLE = string.whitespace + "\xa0\ufeff\u200b\u200c\u200d\u200e\u200f\u2060"
 _FIRST_LINE = re.compile(r"\s*([^\r\n]*)(?:\r?\n|\r|\Z)([^\r\n]*)")
 # A line break of YAML 1.1 that no editor counts as one would shift every line number.
@@ -748,7 +751,11 @@ def _refuse_almost_fence(text: str) -> None:
         message = "the opening --- is indented, has an invisible character beside it, or ends with a lone CR"
     elif re.fullmatch(r"---[ \t]*(?:[A-Za-z]+|#.*)", first) and _CLOSE.search(text, found.end(1)):
         message = "the opening --- has something behind it"
-    elif _SMART_DASHES.fullmatch(bare) and not bare.isascii() and re.match(r"[A-Za-z_]+:(\s|$)", second):
+    elif re.fullmatch("-{4,}", bare) and _KEY_FIRST.match(second) and _ANY_DASHES.search(text, found.end(1)):
+        message = "the first line has more than three dashes"
+    elif bare == "+++" and _PLUSES.search(text, found.end(1)):
+        message = "frontmatter between +++ (TOML) is not read"
+    elif _SMART_DASHES.fullmatch(bare) and not bare.isascii() and _KEY_FIRST.match(second):
         message = "the first line has a typographic dash in place of ---"
     else:
         return
@@ -757,6 +764,8 @@ def _refuse_almost_fence(text: str) -> None:
             message,
             line=text.count("\n", 0, found.start(1)) + 1,
             value=first,
-            hint="a first line of exactly --- begins frontmatter; for a horizontal rule write ***",
+            hint="write `key: value` lines between two lines of ---"
+            if bare == "+++"
+            else "a first line of exactly --- begins frontmatter; for a horizontal rule write ***",
         )
     )

@@ -445,21 +445,6 @@ def test_case_32_and_33() -> None:
     assert loaded.track.ignored == ("id", "created", "updated", "not_before")
 
 
-def test_every_file_of_the_corpus_is_a_track_or_refused_with_its_place() -> None:
-    folder = SHARED / "corpus" / "d_md"
-    if not folder.exists():
-        assert not os.environ.get("CI"), f"{folder} is missing"
-        pytest.skip(f"{folder} is not here")
-    loaded = 0
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        try:
-            assert t.load(path.read_bytes(), path.name).title, path
-            loaded += 1
-        except DocumentError as exc:
-            assert all(p.line is not None or p.offset is not None for p in exc.problems), path
-    assert loaded >= 90
-
-
 keys = st.sampled_from(
     [*t._CANONICAL, "megaharness", "tags", "harnes_id", "usd", "run", "contains", "file", "pattern"]
 )
