@@ -31,6 +31,7 @@ from daemon.kernel.observe import Observer
 from daemon.kernel.parts import Parts
 from daemon.notify import Notifier
 from daemon.spool.sessions import is_shut
+from daemon.spool.states import ACTIVE, QUEUED, State
 from daemon.spool.watcher import Notes, Watcher
 from daemon.status import Status
 from daemon.tracks import requests
@@ -46,6 +47,8 @@ FAULTS = 5
 EXIT_FAULTS = 70
 #: Seconds between two looks at the windows.
 WINDOW_LOOK = 60.0
+#: Names that are ignored, of which it is remembered that they were told.
+MAX_TOLD = 1000
 
 
 @dataclass(slots=True)
@@ -86,6 +89,8 @@ class Supervisor:
     #: Whether a drain has something to wait for: what asks a person may take days.
     _at_work: bool = True
     _blinks: int = 0
+    #: Names among the tracks that were told to be no tracks.
+    _ignored: dict[State, set[str]] = field(default_factory=lambda: {QUEUED: set(), ACTIVE: set()})
     _status: Status = field(init=False)
 
     def __post_init__(self) -> None:
@@ -266,6 +271,7 @@ class Supervisor:
         """Look. Where that fails nothing new is begun, and what runs is served from what was seen before."""
         try:
             self._look(now)
+            self._tell_ignored()
         except OSError as error:
             if not self._is_ours():
                 raise  # it is not our workspace any more: nothing is served
@@ -276,6 +282,19 @@ class Supervisor:
                 self.notifier.status(f"degraded: {blind}")
             self._blind = blind
             self._scan_due = now.mono + min(2.0**self._blinks, 30.0)
+
+    def _tell_ignored(self) -> None:
+        """One line for each name among the tracks that is left alone."""
+        for state in (QUEUED, ACTIVE):
+            names = dict.fromkeys(self.parts.store.others(state), "litter")
+            names |= {e.name: e.kind for e in self.parts.store.entries(state).values() if e.kind != "file"}
+            for name in sorted(names.keys() - self._ignored[state]):
+                tell = self.parts.log.info if names[name] == "litter" else self.parts.log.warning
+                tell("ignored", path=f"{state}/{name}", what=names[name])
+            # An editor's file comes and goes with every save: it is told once.
+            self._ignored[state] |= names.keys()
+            if len(self._ignored[state]) > MAX_TOLD:
+                self._ignored[state] = set(names)
 
     def _look(self, now: Now) -> None:
         notes, self._notes = self._notes, Notes()
