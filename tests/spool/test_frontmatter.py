@@ -524,9 +524,71 @@ def test_set_scalar_changes_one_value(data: bytes, key: str, value: str) -> None
     old = readable(data)
     if old is None or isinstance(old.meta.get(key), list | dict):
         return
-    doc = fm.read(fm.set_scalar(data, key, value))
+    new = fm.set_scalar(data, key, value)
+    doc = fm.read(new)
     assert doc.meta == {**old.meta, key: clean(value)}
     assert doc.body == old.body
+    assert doc.newline == old.newline
+    if key in old.spans:
+        was = old.spans[key]
+        assert new.startswith(data[: was.value_start])
+        assert new.endswith(data[was.value_end :])
+    elif old.has_frontmatter:
+        now = doc.spans[key]
+        assert new[: now.start] + new[now.end :] == data
+    assert fm.set_scalar(new, key, value) == new
+
+
+@st.composite
+def with_a_block_anywhere(draw: st.DrawFn) -> bytes:
+    """Documents of keys, comments and blank lines, with the daemon's block among them."""
+    keys = draw(st.lists(st.sampled_from("abcdéü"), unique=True, max_size=4))
+    value = st.sampled_from(
+        [
+            "b",
+            "'x # y'",
+            '"\\u00fc: 1"',
+            "|\n    two\n\n    lines",
+            "[a, 'b']",
+            "{c: d}",
+            "",
+            "日本 # why",
+            "\n  - e\n  # f\n  - g",
+        ]
+    )
+    parts = [f"{key}: {draw(value)}\n" for key in keys]
+    block = draw(
+        st.sampled_from(["megaharness:\n  id: x\n", "megaharness: {id: x} # ours\n", "megaharness:\n"])
+    )
+    parts.insert(draw(st.integers(0, len(parts))), block)
+    between = st.sampled_from(["", "# a comment\n", "\n", "\n# é\n\n"])
+    text = "---\n" + "".join(draw(between) + part for part in parts) + draw(between)
+    text += draw(st.sampled_from(["---\n", "...\n", "---"]))
+    if text.endswith("\n"):
+        text += draw(bodies)
+    if draw(st.booleans()):
+        text = text.replace("\r\n", "\n").replace("\n", "\r\n")
+    return (b"\xef\xbb\xbf" if draw(st.booleans()) else b"") + text.encode()
+
+
+@quick
+@given(with_a_block_anywhere(), blocks)
+def test_a_block_that_is_taken_out_takes_nothing_else_with_it(
+    data: bytes, block: dict[str, str | int | list[str] | None]
+) -> None:
+    old = fm.read(data)
+    span = old.spans["megaharness"]
+    rest = {key: value for key, value in old.meta.items() if key != "megaharness"}
+    new = fm.remove_block(data, "megaharness")
+    doc = fm.read(new)
+    assert (doc.meta, doc.body, doc.bom) == (rest, old.body, old.bom)
+    bare = data[: span.start] + data[span.end :]
+    assert new == bare or (not rest and not doc.has_frontmatter)
+    assert fm.remove_block(new, "megaharness") == new
+    # In its place or at the end: it makes no difference to what else stands there.
+    moved = fm.set_block(data, "megaharness", {str(clean(key)): value for key, value in block.items()})
+    where = fm.read(moved).spans["megaharness"]
+    assert moved[: where.start] + moved[where.end :] == bare
 
 
 fence_like = st.lists(
