@@ -512,7 +512,8 @@ def _link_once(path: Path, record: Mapping[str, object]) -> bool:
 
 
 def _temp(path: Path, data: bytes) -> Path:
-    temp = path.with_name(f".tmp-{secrets.token_hex(8)}")
+    # Whose it is: the daemon removes it when that process is gone.
+    temp = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(8)}")
     fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(fd, "wb") as file:

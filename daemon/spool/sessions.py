@@ -30,6 +30,8 @@ from daemon.spool.states import State
 
 #: As `Files.publish` names them.
 _TEMP = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
+#: What a process was about to publish in a session: the daemon itself, a viewer, `mh interrupt`.
+_TEMP_OF_PID = re.compile(r"\.tmp-([0-9]+)-[0-9a-f]{16}")
 _JSON_MAX = 16 << 20
 _SESSION_ID = re.compile(r"(?P<item>[a-z0-9-]{1,60})-(?P<attempt>[0-9]+)-(?P<hex>[0-9a-f]{12})")
 
@@ -199,11 +201,12 @@ class Sessions:
                 os.rmdir(path)
 
     def _clear_temps(self, path: Path) -> None:
-        """Files that the daemon was about to publish. A runner may be at work here; its temps have other names."""
+        """Files that a dead process was about to publish. A runner may be at work here; its temps have other names."""
         with contextlib.suppress(OSError):
-            for folder in (path, path / "receipts"):
+            for folder in (path, path / "receipts", path / "inbox", path / "inbox/text"):
                 for name in os.listdir(folder) if os.path.isdir(folder) else ():
-                    if _TEMP.fullmatch(name):
+                    theirs = _TEMP_OF_PID.fullmatch(name)
+                    if _TEMP.fullmatch(name) or (theirs and not os.path.exists(f"/proc/{theirs[1]}")):
                         self._files.unlink(folder / name)
 
     def open(self) -> list[Ref]:

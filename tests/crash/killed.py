@@ -54,9 +54,12 @@ NAMES = (
     "attempts",
     "dropped into active",
     "edited",
+    "interrupted",
+    "interrupted before it started",
     "name taken",
     "lost",
     "saved late into active",
+    "deleted while it ran",
 )
 BOUND_S = 60.0
 _LINE = re.compile(r"^(?:\d+ +)?(\w+)\((.*)")
@@ -355,8 +358,8 @@ def bypasses(life: Life) -> Counter[str]:
 
 
 def _general(path: str) -> str:
-    path = re.sub(r"-[0-9]+-[0-9a-f]{12}", "-N", path)
-    return re.sub(r"[0-9a-f]{8,}", "HEX", path)
+    path = re.sub(r"\.tmp-[0-9]+-[0-9a-f]{16}", ".tmp", path)
+    return re.sub(r"-[0-9]+-[0-9a-f]{12}", "-N", path)
 
 
 # -- the runner is killed --------------------------------------------------------------------------
@@ -510,6 +513,7 @@ def all_daemon(percent: int, seed: int) -> dict[str, Any]:
             kills[call] += killed
             if wrong:
                 broken.append(f"{life.name}: killed at {call} number {when}: " + "\n    ".join(wrong))
+                print(broken[-1], file=sys.stderr, flush=True)
     return {"kills": kills, "broken": broken}
 
 

@@ -23,6 +23,14 @@ OUTSIDE = {
     "mkdir sessions/*/inbox": "the adapters' own, made again where it is missing",
     "mkdir sessions/*/inbox/delivered": "the adapters' own, made again where it is missing",
     "mkdir sessions/*/inbox/text": "the adapters' own, made again where it is missing",
+    "openat sessions/*/.tmp": "the adapters' own: whoever stops a session can be another process",
+    "write sessions/*/.tmp": "the same",
+    "fsync sessions/*/.tmp": "the same",
+    "link sessions/*/interrupt.json": "the same",
+    "link sessions/*/started.json": "the same: the start gate, closed",
+    "unlink sessions/*/.tmp": "the same",
+    "unlink sessions/*/env.json": "the same",
+    "fsync sessions/*": "the same",
     "mkdir places/*": "the track's place of work, as the crash world plays it",
 }
 

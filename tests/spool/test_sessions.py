@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -197,6 +198,23 @@ def test_temps_of_the_daemon_go_at_the_start_and_those_of_a_runner_stay(spool: S
     again(spool)
     left = {name for name in os.listdir(path) if name.startswith(".")} | set(os.listdir(path / "receipts"))
     assert left == {".heartbeat.tmp", ".exit.tmp", ".started-123-456.tmp"}
+
+
+def test_temps_of_a_process_that_is_gone_go_and_those_of_one_at_work_stay(spool: Spool) -> None:
+    """Whoever stops a session or writes to it makes its files itself, and can be killed at it."""
+    claim = a_claim()
+    spool.sessions.begin(claim, b"x")
+    path = spool.sessions.path(claim.session)
+    (path / "inbox/text").mkdir(parents=True)
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for folder in (path, path / "inbox", path / "inbox/text"):
+        for pid in (gone.pid, os.getpid()):
+            (folder / f".tmp-{pid}-0123456789abcdef").write_bytes(b"{")
+    again(spool)
+    for folder in (path, path / "inbox", path / "inbox/text"):
+        left = [name for name in os.listdir(folder) if name.startswith(".")]
+        assert left == [f".tmp-{os.getpid()}-0123456789abcdef"]
 
 
 ENDLESS = b'{"session": "x", "item": "x", "name": "x", "attempt": Infinity, "round": 1, "claimed_at": ""}'
