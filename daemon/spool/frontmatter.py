@@ -9,7 +9,8 @@ Invariants:
 
 A document has frontmatter when its first line is exactly `---`; a byte order mark, blank lines before it
 and spaces after it do not matter. It is closed by the next line that is exactly `---` or `...` (at the
-start of a line both end a YAML document, so nothing else can be meant). What lies between is a block
+start of a line both end a YAML document, so nothing else can be meant). What other programs take for a
+fence, `----` before a key or `+++`, is refused. What lies between is a block
 mapping, one key per line; a mapping in braces is refused, because no key could be added to it by a span.
 """
 
