@@ -29,6 +29,7 @@ import pytest
 
 from adapters.session import MARKER
 from adapters.testing import wait_for
+from daemon.kernel.contract import TRIES
 from tests.crash.cases import memory_dir
 from tests.e2e.conftest import Bench, alive, cmdline
 from tests.proofs.moments import Moments
@@ -102,6 +103,7 @@ class Figures:
     cold: int = 0
     tracks: int = 0
     lost: int = 0
+    unjudged: int = 0
     missed: int = 0
     broken: list[str] = field(default_factory=list)
 
@@ -112,6 +114,7 @@ class Figures:
         self.cold += other.cold
         self.tracks += other.tracks
         self.lost += other.lost
+        self.unjudged += other.unjudged
         self.missed += other.missed
         self.broken += other.broken
 
@@ -120,7 +123,7 @@ class Figures:
         victims = ", ".join(f"{name} {self.victims[name]}" for name in VICTIMS)
         return (
             f"by phase: {phases}; killed too: {victims}; {self.tracks} tracks, {self.lost} of them lost with their "
-            f"runner; {self.cold} daemons started cold"
+            f"runner, {self.unjudged} whose check was killed {TRIES} times; {self.cold} daemons started cold"
         )
 
 
@@ -334,6 +337,15 @@ class Field:
                     return phase
         return "claiming"
 
+    def _unjudged(self, session: str) -> bool:
+        """Whether its check was given up because the daemon was killed so often while it ran."""
+        path = self.bench.root / "sessions" / session / "receipts/01.json"
+        try:
+            told = str(json.loads(path.read_bytes())["detail"])
+        except FileNotFoundError:
+            return False
+        return told == f"not run again: the daemon ended {TRIES} times while it ran"
+
     # -- what must hold
 
     def conclude(self) -> None:
@@ -373,8 +385,14 @@ class Field:
             termination = str(rows.get(sessions[0], {}).get("termination"))
             lost = hit and state == "failed" and termination.startswith("lost")
             self.figures.lost += lost
-            if state != "done" and not lost:
-                found.append(f"{name}: in {state}/, {termination}; its runner was killed: {hit}")
+            unjudged = (
+                state == "failed" and termination.startswith("incomplete") and self._unjudged(sessions[0])
+            )
+            self.figures.unjudged += unjudged
+            if state != "done" and not lost and not unjudged:
+                found.append(
+                    f"{name}: in {state}/, {termination}; its runner was killed: {hit}; {bench.text(state, name)}"
+                )
             if runs != "run\n" and not (lost and runs == ""):
                 found.append(f"{name}: ran {runs.count('run')} times; its runner was killed: {hit}")
             if evals[name.removesuffix(".md")] != 1:
@@ -420,6 +438,7 @@ def survivors(root: Path) -> list[str]:
 def lane(kills: int, seed: int, mark: str) -> Figures:
     """So many kills in one workspace, and a look at it."""
     chance, figures = random.Random(f"{seed} {mark}"), Figures()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # and end what was started
     home = Path(tempfile.mkdtemp(prefix="mh-k-", dir=memory_dir()))
     arena = None
     try:
