@@ -62,6 +62,9 @@ def main() -> int:
     held = True
     for name in given.only or (list(asked) if asked and not given.which else list(proofs)):
         proof = proofs[name]
+        if why := proof.obstacle():
+            print(f"{name}: not run: {why}", flush=True)
+            continue
         outcome = prove(proof, asked.get(name, getattr(proof, given.which or "usual")), seed)
         held = held and outcome.held
         print(outcome.line(), flush=True)

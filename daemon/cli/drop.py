@@ -179,9 +179,9 @@ def _with_keys(
     return ("---\n" + "\n".join(lines) + "\n---\n").encode() + data
 
 
-def publish(found: Workspace, name: str, data: bytes) -> Path:
+def publish(found: Workspace, name: str, data: bytes, files: Files | None = None) -> Path:
     """Write it whole and on disk, then rename it into queued/ under a name that is free everywhere."""
-    files = Files()
+    files = files or Files()
     for folder in (found.tmp, found.queued):
         files.make_dirs(folder)
     temp = found.tmp / f"drop-{secrets.token_hex(6)}.md"

@@ -327,5 +327,7 @@ class Sessions:
 
     def close(self, session: str, state: str, name: str, at: str) -> None:
         """Write the ``settled`` marker: nothing is left to do for it."""
+        # A disk that takes no writes lets no temp be removed either, and one of env.json holds what is secret.
+        self._clear_temps(self.path(session))
         self._files.publish(self.path(session) / "settled", encode({"state": state, "name": name, "at": at}))
         self._open.pop(session, None)

@@ -124,6 +124,22 @@ class _Runner:
     age: int = 0
 
 
+class Hands:
+    """How a played runner touches the disk. As it is, nothing need outlive a power cut."""
+
+    def write(self, path: Path, text: str) -> None:
+        path.write_text(text)
+
+    def link(self, old: Path, new: Path) -> None:
+        os.link(old, new)
+
+    def replace(self, old: Path, new: Path) -> None:
+        old.rename(new)
+
+    def lock(self, path: Path) -> int:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
 class Stage:
     """The terminal and its runners. It goes on while the daemon is dead.
 
@@ -131,6 +147,7 @@ class Stage:
     """
 
     def __init__(self, parts: dict[str, Part], *, gate: bool = True) -> None:
+        self.hands = Hands()
         self._parts = parts
         self._gate = gate
         self._windows: dict[str, str] = {}
@@ -139,6 +156,8 @@ class Stage:
         self.runs: Counter[str] = Counter()
         #: (session, message) of everything that an agent has got, in order.
         self.heard: list[tuple[str, str]] = []
+        #: Sessions whose exit.json is written.
+        self.ended: set[str] = set()
         self.on_open: Callable[[str], None] = lambda _: None
 
     # the port
@@ -172,28 +191,50 @@ class Stage:
     def busy(self) -> bool:
         return bool(self._coming or self._running)
 
+    def lose_runners(self) -> None:
+        """Every runner is gone, as after a power cut."""
+        for runner in self._running:
+            os.close(runner.lock)
+        self._running.clear()
+        self._coming.clear()
+
     def step(self) -> None:
         for runner in list(self._running):
-            self._play(runner)
+            try:
+                self._play(runner)
+            except OSError:
+                continue  # the disk refuses: it tries again until it can write down how it ended
         for runner in list(self._coming):
             if runner.waits:
                 runner.waits -= 1
                 continue
             self._coming.remove(runner)
-            if self._enter(runner):
+            try:
+                entered = self._enter(runner)
+            except OSError:
+                self._leave(runner)
+                continue
+            if entered:
                 self._running.append(runner)
+
+    def _leave(self, runner: _Runner) -> None:
+        """The disk refused before the gate: it ends, and its window closes."""
+        if runner.lock >= 0:
+            os.close(runner.lock)
+        self._windows.pop(runner.session.name, None)
 
     def _enter(self, runner: _Runner) -> bool:
         session = runner.session
-        runner.lock = os.open(session / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        runner.lock = self.hands.lock(session / "lock")
         try:
             fcntl.flock(runner.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             temp = session / f".started-{session.name[-6:]}-{self.runs.total()}.tmp"
-            temp.write_text(json.dumps({"v": 1, "by": "runner", "at": "2026-12-01T14:00:00.000Z"}))
             try:
-                os.link(temp, session / "started.json")
+                record = {"v": 1, "by": "runner", "at": "2026-12-01T14:00:00.000Z"}
+                self.hands.write(temp, json.dumps(record))
+                self.hands.link(temp, session / "started.json")
             finally:
-                temp.unlink()
+                temp.unlink(missing_ok=True)
         except (BlockingIOError, FileExistsError):
             if self._gate:
                 os.close(runner.lock)
@@ -208,31 +249,35 @@ class Stage:
         interrupted = (runner.session / "interrupt.json").exists()
         if not interrupted and (runner.part.lasts is None or runner.age < runner.part.lasts):
             return
-        self._running.remove(runner)
         if not runner.part.dies:
-            launch = json.loads((runner.session / "launch.json").read_bytes())
-            if runner.part.writes:
-                (Path(launch["cwd"]) / runner.part.writes).write_text("done\n")
-            text = f"answer of {runner.session.name}"
-            if runner.part.asks and launch["attempt"] == 1:
-                text += f"\n\nBLOCKED: {runner.part.asks}"
-            answer = {"type": "result", "text": text, "turns": 1}
-            (runner.session / "events.jsonl").write_text(json.dumps(answer) + "\n")
-            exit_record = {
-                "v": 1,
-                "code": None if interrupted else 0,
-                "signal": 2 if interrupted else None,
-                "reason": "interrupted" if interrupted else "exited",
-                "error": "",
-                "started_at": "2026-12-01T14:00:00.000Z",
-                "ended_at": "2026-12-01T14:00:01.000Z",
-                "wall_s": 1.0,
-                "bytes": 1,
-            }
-            temp = runner.session / ".exit.tmp"
-            temp.write_text(json.dumps(exit_record))
-            temp.rename(runner.session / "exit.json")
+            self._end(runner, interrupted)
+        self._running.remove(runner)
         os.close(runner.lock)
+
+    def _end(self, runner: _Runner, interrupted: bool) -> None:
+        launch = json.loads((runner.session / "launch.json").read_bytes())
+        if runner.part.writes:
+            (Path(launch["cwd"]) / runner.part.writes).write_text("done\n")
+        text = f"answer of {runner.session.name}"
+        if runner.part.asks and launch["attempt"] == 1:
+            text += f"\n\nBLOCKED: {runner.part.asks}"
+        answer = {"type": "result", "text": text, "turns": 1}
+        self.hands.write(runner.session / "events.jsonl", json.dumps(answer) + "\n")
+        exit_record = {
+            "v": 1,
+            "code": None if interrupted else 0,
+            "signal": 2 if interrupted else None,
+            "reason": "interrupted" if interrupted else "exited",
+            "error": "",
+            "started_at": "2026-12-01T14:00:00.000Z",
+            "ended_at": "2026-12-01T14:00:01.000Z",
+            "wall_s": 1.0,
+            "bytes": 1,
+        }
+        temp = runner.session / ".exit.tmp"
+        self.hands.write(temp, json.dumps(exit_record))
+        self.hands.replace(temp, runner.session / "exit.json")
+        self.ended.add(runner.session.name)
 
     def _listen(self, session: Path) -> None:
         """Take what is in the inbox, as the runner does once the harness has it."""

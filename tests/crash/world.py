@@ -214,7 +214,7 @@ class World:
         self.deeds = list(life.deeds)
         for directory in directories(self.workspace):
             directory.mkdir(parents=True, exist_ok=True)
-        (root / "places").mkdir()
+        (root / "places").mkdir(exist_ok=True)
         for place, data in life.drop.items():
             stem = Path(place).stem
             own = stem not in life.refused and life.expect.get(place) != -1

@@ -8,6 +8,7 @@ so that a proof that tries nothing is none.
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import time
 from collections.abc import Callable
@@ -34,7 +35,7 @@ class Proof:
 
     daily, usual, large: the sizes of `scripts/test`, of `scripts/proofs`, and of the run whose figures are published.
     run: (size, seed) -> Report. floor: the fewest cases that a size must come to.
-    needs: command -> Debian package, of what it calls.
+    needs: command -> Debian package, of what it calls. root: it mounts.
     """
 
     name: str
@@ -46,6 +47,11 @@ class Proof:
     run: Callable[[int, int], Report]
     floor: Callable[[int], int] = lambda size: size
     needs: dict[str, str] = field(default_factory=dict)
+    root: bool = False
+
+    def obstacle(self) -> str | None:
+        """Why it cannot be run by this user."""
+        return f"{self.name} mounts file systems: only as root" if self.root and os.geteuid() != 0 else None
 
 
 @dataclass(frozen=True)

@@ -313,3 +313,14 @@ def test_what_is_no_object_is_no_record(spool: Spool) -> None:
     assert read_json(path) is None
     path.write_bytes(b'{"a": 1}')
     assert read_json(path) == {"a": 1}
+
+
+def test_a_temp_that_a_refusing_disk_left_goes_with_the_end(spool: Spool) -> None:
+    """One of env.json holds what is secret."""
+    claim = a_claim()
+    spool.sessions.begin(claim, b"x")
+    left = spool.sessions.path(claim.session) / ".env.json.0123456789ab.tmp"
+    left.write_bytes(b"{}")
+    spool.sessions.intend(a_settlement(claim))
+    spool.sessions.close(claim.session, "done", "fix-tax.md", "2026-12-01T15:00:00.000Z")
+    assert not left.exists()
