@@ -138,6 +138,23 @@ SESSION = (
         "spec.md", "daemon", "the track's file, byte for byte as it was claimed: the contract is frozen here"
     ),
     Entry(
+        "edits/",
+        "daemon",
+        "`NNNN.json`: each version of the track's file that a person saved while the session was open: its text, the "
+        "message that came of it and its name in the inbox, the keys that were changed, another harness that was asked for",
+    ),
+    Entry(
+        "limits.json",
+        "daemon",
+        "the minutes as a person changed them while it ran; the runner reads it with its heartbeat",
+    ),
+    Entry(
+        "vanished.json",
+        "daemon",
+        "its file vanished together with others, so it was not deleted by a person",
+        "when the file is back",
+    ),
+    Entry(
         "place.json", "daemon", "where it works: path, branch, and the commit that the diff is taken against"
     ),
     Entry("brief.md", "daemon", "exactly what the harness got"),
@@ -191,7 +208,7 @@ SESSION = (
     Entry(
         "settle.json",
         "daemon",
-        "the intent: termination, why, destination (done, failed, queued, stays), the eval row; "
+        "the intent: termination (`blocked`: it asks), why, destination (done, failed, queued, stays), the eval row; "
         "a session with it is over for ever",
     ),
     Entry(
