@@ -54,7 +54,8 @@ def machine() -> str:
         platform.machine(),
     )
     load = os.getloadavg()[0]
-    return f"{os.cpu_count()} x {model}, Linux {platform.release()}, Python {platform.python_version()}, load {load:.1f}"
+    system = f"Linux {platform.release()}, Python {platform.python_version()}"
+    return f"{os.cpu_count()} x {model}, {system}, load {load:.1f}"
 
 
 def main() -> int:

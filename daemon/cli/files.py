@@ -140,8 +140,9 @@ SESSION = (
     Entry(
         "edits/",
         "daemon",
-        "`NNNN.json`: each version of the track's file that a person saved while the session was open: its text, the "
-        "message that came of it and its name in the inbox, the keys that were changed, another harness that was asked for",
+        "`NNNN.json`: each version of the track's file that a person saved while the session was open: its text, "
+        "the message that came of it and its name in the inbox, the keys that were changed, another harness that was "
+        "asked for",
     ),
     Entry(
         "limits.json",

@@ -256,6 +256,9 @@ def errors_page() -> str:
         "`limit`, `auth` and `provider` are an adapter's word; none of the harnesses that come with this version",
         "says them (`fake` can). `swapped` and `stall` do not occur yet.",
         "",
+        "`blocked` stands in their place for a session that ended with a question: no termination, for the track goes",
+        "on with the answer. Its file stays in `active/`.",
+        "",
         "## The daemon and the command line",
         "",
         *_tree(errors.MegaharnessError),
@@ -269,6 +272,7 @@ def errors_page() -> str:
 
 #: Codes that megaHarness itself gives; adapters have others.
 CODES: dict[str, tuple[str, ...]] = {
+    "clean": ("by_person",),
     "crash": ("exit_<N>", "signal_<N>", "terminated"),
     "interrupt": ("by_person", "not_started", "cancelled"),
     "budget": ("minutes",),
