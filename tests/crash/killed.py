@@ -487,14 +487,15 @@ def kill_runner(told: bool, call: str, when: int) -> tuple[bool, str, list[str]]
 # -- all of them -----------------------------------------------------------------------------------
 
 
-def spread(calls: Calls, percent: int, offset: int, *, each: bool) -> Iterator[tuple[str, int]]:
+def spread(calls: Calls, percent: int, offset: int, *, each: bool) -> list[tuple[str, int]]:
     """So many of a hundred of all calls, evenly. each: of each kind one at least."""
+    everything = [(call, number) for call in sorted(calls) for number in calls[call]]
     step = 100 / percent
-    for call, numbers in sorted(calls.items()):
-        places = {int((offset % step) + n * step) for n in range(len(numbers))}
-        if each:
-            places.add(offset % len(numbers))
-        yield from ((call, numbers[place]) for place in sorted(places) if place < len(numbers))
+    places = {int(offset % step + n * step) for n in range(len(everything))}
+    taken = {everything[place] for place in places if place < len(everything)}
+    if each:
+        taken |= {(call, numbers[offset % len(numbers)]) for call, numbers in calls.items()}
+    return sorted(taken)
 
 
 def lives() -> list[Life]:

@@ -22,8 +22,10 @@ HOUR = 3600.0
 STEPS = (1.0, 40.0, 0.6 * HOUR, HOUR, 3 * HOUR, 26 * HOUR, 400 * 24 * HOUR)
 #: What waits for a time: seconds from the beginning.
 TIMED = {"soon": 30.0, "noon": 2 * HOUR, "late": 5 * HOUR}
-IN_TURN = ("a", "b", "c", "d")
-PARTS = {"a": Part(lasts=6), "b": Part(lasts=2, delay=2), "c": Part(lasts=4), "d": Part()}
+#: In the order of their arrival, which is not that of their names.
+IN_TURN = ("c", "a", "d", "b")
+#: The first two fill both slots while the others come.
+PARTS = {"c": Part(lasts=9), "a": Part(lasts=8, delay=1), "d": Part(lasts=2, delay=2), "b": Part()}
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,8 @@ class ClockWorld(World):
         drop = {f"queued/{stem}.md": self._timed(stem) for stem in TIMED}
         drop["queued/bad.md"] = b"---\nharness_id: [\n---\nx\n"
         expect = {f"done/{stem}.md": 1 for stem in (*TIMED, *IN_TURN, "next")} | {"failed/bad.md": 0}
-        deeds = tuple(Deed(self._at(3 * n), self._drop(stem)) for n, stem in enumerate(IN_TURN))
-        followed = Deed(self._at(1), self._drop("next", after="d"))
+        deeds = tuple(Deed(self._at(1 + n), self._drop(stem)) for n, stem in enumerate(IN_TURN))
+        followed = Deed(self._at(2), self._drop("next", after=IN_TURN[-1]))
         life = Life("clock", drop, expect, PARTS, (*deeds, followed), frozenset({"bad"}))
         self._sets = sorted(sets, key=lambda each: each.step)
         self._step = 0

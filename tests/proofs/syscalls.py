@@ -52,6 +52,6 @@ PROOFS = (
         "runner",
         "the runner killed at its n-th system call of each kind",
         daily=8,
-        floor=180,
+        floor=150,
     ),
 )
