@@ -973,6 +973,23 @@ def test_interrupted_right_behind_the_gate_it_is_recorded(lab: Lab) -> None:
     assert not (lab.root / "work" / "ran").exists()
 
 
+def test_killed_between_fork_and_exec_it_is_lost_only_when_its_harness_can_be_found(lab: Lab) -> None:
+    if shutil.which("strace") is None:
+        if "CI" in os.environ:
+            pytest.fail("strace is not installed")
+        pytest.skip("strace is not installed")
+    place = lab.session(["sleep", "600"])
+    slow = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", "inject=execve:delay_enter=1500000")
+    lab.start(place, *slow)
+    running = wait_for(lambda: isinstance(s := session.status(place), Running) and s, "the gate")
+    runner = psutil.Process(running.pid)
+    wait_for(lambda: runner.children(), "the fork")
+    runner.kill()
+    wait_for(lambda: not alive(running.pid), "its death")
+    wait_for(lambda: isinstance(session.status(place), Lost), "the exec")
+    assert session.reap(place.name, grace_s=0.0) == 1
+
+
 @pytest.mark.parametrize(
     "call", ["link", "fsync", "rename", "unlink", "write", "clone,vfork,fork", "poll,wait4"]
 )

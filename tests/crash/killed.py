@@ -33,7 +33,7 @@ from typing import Any
 
 from adapters import session as live
 from adapters.fake import Fake
-from adapters.ports import Ended, Harness, Lost, NotStarted, Order, Status, Window
+from adapters.ports import Ended, Harness, Lost, NotStarted, Order, Running, Status, Window
 from daemon.durable import Files
 from tests.crash.cases import memory_dir
 from tests.crash.lives import LIVES, track
@@ -416,6 +416,8 @@ class RealStage(Stage):
         for runner, name, session in self._at_work:
             code = runner.wait(BOUND_S)
             self._windows.pop(name, None)
+            # Killed right after its fork, its child passes for it until it is the harness.
+            wait_until(lambda session=session: not isinstance(live.status(session), Running), "its death")  # type: ignore[misc]
             if self.read is None:
                 self.read = live.status(session)
                 self.killed = code < 0 or code == 128 + signal.SIGKILL
