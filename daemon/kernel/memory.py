@@ -77,6 +77,8 @@ class Memory:
     edits: dict[str, tuple[Edit, ...]] = field(default_factory=dict)
     #: Read from disk after a restart: their last message may not be in the inbox.
     undelivered: set[str] = field(default_factory=set)
+    #: Since when a session that is judged waits for somebody to end their typing (monotonic s).
+    waiting_since: dict[str, float] = field(default_factory=dict)
     #: Since when the file of an open session is in none of the folders: (monotonic s, wall s).
     missing: dict[str, tuple[float, float]] = field(default_factory=dict)
     #: Files that vanished together with others: nobody's wish.
@@ -116,6 +118,7 @@ class Memory:
             self.missing,
             self.homes,
             self.searched,
+            self.waiting_since,
         ):
             known.pop(session, None)
         for names in (

@@ -51,6 +51,8 @@ FAULT_SHOWN = 10.0
 EMPTY_SHOWN = 60.0
 #: Seconds after which a missing harness is looked for again.
 LOOK_AGAIN = 30.0
+#: Seconds that a session waits, once it has been judged, for its file to come to rest.
+PATIENCE = 60.0
 #: How many predecessors are followed to find one that waits for the track itself.
 CHAIN = 200
 #: Seconds after its end in which the same text under the same name in queued/ is an edit, not a new track.
@@ -238,13 +240,21 @@ class Observer:
         )
         entry = self._parts.store.entries(ACTIVE).get(known.name)
         if entry is not None:
-            edited = self.edits.look(known, entry, now)
+            edited = self._patiently(known.session, self.edits.look(known, entry, now), now)
             return replace(attempt, edited=edited, unheard=bool(unheard(self._parts, known)))
         if (wish := self.wish(known, now)) is not None:
             return replace(attempt, wish=wish)
         until = self.whereabouts.away_until(known, now)
         edited = Edited(until) if until is not None else None
         return replace(attempt, edited=edited, puzzle=self.whereabouts.puzzle(known))
+
+    def _patiently(self, session: str, edited: Edited | None, now: Now) -> Edited | None:
+        """A file that never comes to rest must not keep its session from being settled."""
+        memory = self._parts.memory
+        if edited is None or session not in memory.concluded:
+            return edited
+        since = memory.waiting_since.setdefault(session, now.mono)
+        return edited if now.mono - since < PATIENCE else None
 
     def wish(self, known: Claim, now: Now) -> Wish | None:
         """What a person wants with its file, by where they have put it; None: it is in its place, or away for now."""

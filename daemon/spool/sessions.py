@@ -203,7 +203,7 @@ class Sessions:
     def _clear_temps(self, path: Path) -> None:
         """Files that a dead process was about to publish. A runner may be at work here; its temps have other names."""
         with contextlib.suppress(OSError):
-            for folder in (path, path / "receipts", path / "inbox", path / "inbox/text"):
+            for folder in (path, path / "receipts", path / "inbox", path / "inbox/text", path / "edits"):
                 for name in os.listdir(folder) if os.path.isdir(folder) else ():
                     theirs = _TEMP_OF_PID.fullmatch(name)
                     if _TEMP.fullmatch(name) or (theirs and not os.path.exists(f"/proc/{theirs[1]}")):

@@ -296,7 +296,7 @@ def decide(world: World, limits: Limits, now: float) -> list[Action]:
                 used += 1
                 actions.append(_session(observed, limits, now))
     free = limits.slots - used
-    for blocked in asking:
+    for blocked in sorted(asking, key=lambda each: each.attempt.session):
         action = _held_back(blocked, _answered(blocked, world, free), now)
         free -= isinstance(action, GoOn)
         actions.append(action)

@@ -13,6 +13,7 @@ from daemon.tracks.actions import (
     Action,
     Claim,
     Conclude,
+    GoOn,
     Reap,
     Refuse,
     RollForward,
@@ -20,15 +21,19 @@ from daemon.tracks.actions import (
     Settle,
     Start,
     Stop,
+    TakeEdit,
     Wait,
 )
+from daemon.tracks.changes import Contract
 from daemon.tracks.machine import (
     START_TRIES,
     STOP_GRACE,
     Attempt,
+    Blocked,
     Candidate,
     CheckResult,
     Conclusion,
+    Edited,
     Fault,
     Hold,
     Limits,
@@ -40,6 +45,7 @@ from daemon.tracks.machine import (
     Settling,
     Unknown,
     Unstarted,
+    Wish,
     World,
     decide,
     judge,
@@ -309,6 +315,90 @@ def test_attempts_are_counted_from_the_beginning_of_this_stay() -> None:
     assert "attempt 1 of 2" in action.why
 
 
+# --- what a person does with its file ---------------------------------------------------------------------
+
+EDITED = replace(ONE, edited=Edited())
+EDITING = replace(ONE, edited=Edited(NOW + 2))
+ENOUGH = replace(ONE, wish=Wish("done", "you moved it to done/"))
+BACK = replace(ONE, wish=Wish("queued", "you moved it back to queued/"))
+MET, UNMET = Conclusion("clean", checks=(PASSED,)), Conclusion("clean", checks=(FAILED,))
+ASKS = Conclusion("clean", question="which?", unchecked=1)
+
+
+@pytest.mark.parametrize(
+    ("observed", "action"),
+    [
+        (Live(EDITED), TakeEdit(ONE.session)),
+        (Live(EDITING), Wait("one", "is running", NOW + 2)),
+        (Live(EDITED, stop="enough"), Stop(ONE.session, "enough")),
+        (Unstarted(EDITED), TakeEdit(ONE.session)),
+        (Over(EDITED), Conclude(ONE.session)),
+        (Over(EDITED, conclusion=MET), TakeEdit(ONE.session)),
+        (Over(EDITING, conclusion=MET), Wait("one", "has ended; its file is being edited", NOW + 2)),
+        (Over(ENOUGH, conclusion=UNMET), Settle(ONE.session, "clean/by_person", "done", "you moved it to done/")),
+        (
+            Over(BACK, conclusion=Conclusion("interrupt", "by_person")),
+            Settle(ONE.session, "interrupt/by_person", "queued", "you moved it back to queued/"),
+        ),
+        (Over(BACK, conclusion=MET), Settle(ONE.session, "interrupt/by_person", "queued", BACK.wish.why)),  # type: ignore[union-attr]
+        (Over(BACK, conclusion=UNMET), Settle(ONE.session, "incomplete", "queued", BACK.wish.why)),  # type: ignore[union-attr]
+        (Live(replace(ONE, puzzle="where is it?")), Wait("one", "where is it?", None, needs_you=True)),
+        (Over(ONE, conclusion=ASKS), Settle(ONE.session, "blocked", "stays", "which?")),
+        (Over(ONE, conclusion=ASKS, stop="no"), Settle(ONE.session, "interrupt/by_person", "failed", "it asked: which?")),
+        (Blocked(ONE, "which?", answered=True), GoOn(ONE.session)),
+        (Blocked(ONE, "which?", stop="no"), GoOn(ONE.session)),
+        (Blocked(ENOUGH, "which?"), GoOn(ONE.session)),
+        (Blocked(EDITED, "which?"), TakeEdit(ONE.session)),
+        (Blocked(EDITING, "which?"), Wait("one", "its answer is being written", NOW + 2)),
+    ],
+)
+def test_a_gesture(observed: Observed, action: Action) -> None:
+    assert only(observed) == action
+
+
+def test_a_question_needs_you_and_holds_no_slot_until_it_is_answered() -> None:
+    asks = Blocked(ONE, "which?")
+    wait, claim = due(asks, candidate(), limits=Limits(1, 2))
+    assert isinstance(wait, Wait)
+    assert (wait.needs_you, wait.reason) == (True, "asks: which?")
+    assert "mh reply one TEXT" in wait.unblock
+    assert claim == Claim("a.md", "queued")
+    answered = replace(asks, answered=True)
+    assert due(answered, candidate(), limits=Limits(1, 2))[0] == GoOn(ONE.session), "before what waits"
+    busy, waits = due(Live(SECOND), answered, limits=Limits(1, 2))
+    assert isinstance(busy, Wait)
+    assert waits == Wait("one", "is answered, and waits for a free slot", None, "raise [limits] slots")
+    assert only(answered, closed="no disk") == Wait("one", "is answered; no disk")
+
+
+def test_what_was_not_heard_is_worth_an_attempt_and_no_more_than_are_left() -> None:
+    told = replace(ONE, unheard=True)
+    assert only(Over(told, conclusion=MET)) == Settle(
+        ONE.session, "clean", "stays", "you wrote something that it has not heard"
+    )
+    assert only(Over(replace(told, number=2), conclusion=MET)) == Settle(ONE.session, "clean", "done")
+    assert only(Over(told, conclusion=replace(MET, feedback=False))) == Settle(ONE.session, "clean", "done")
+    assert only(Over(told, conclusion=MET, stop="enough")) == Settle(ONE.session, "clean", "done")
+
+
+def test_a_session_that_asked_counts_as_no_attempt() -> None:
+    third = replace(ONE, number=3, free=2)
+    action = only(Over(third, conclusion=UNMET))
+    assert isinstance(action, Settle)
+    assert (action.destination, action.why) == ("stays", "1 of 1 check failed; attempt 1 of 2")
+
+
+@pytest.mark.parametrize(
+    ("contract", "text"),
+    [
+        (Contract("", ("run: x",), only_added=False), "1 check passed, contract changed"),
+        (Contract("", ("run: x",), only_added=True), "verified: 1 check, contract changed"),
+    ],
+)
+def test_a_changed_contract_is_never_plainly_verified(contract: Contract, text: str) -> None:
+    assert summary((PASSED,), 0, contract) == text
+
+
 @pytest.mark.parametrize(
     ("checks", "unchecked", "text"),
     [
@@ -338,6 +428,11 @@ _attempts = st.builds(
     number=st.integers(1, 5),
     round=st.integers(1, 5),
     harness=st.just("fake"),
+    free=st.integers(0, 2),
+    edited=st.none() | st.builds(Edited, _maybe_time),
+    wish=st.none() | st.builds(Wish, st.sampled_from(["done", "failed", "queued"]), st.text(min_size=1)),
+    puzzle=_text,
+    unheard=st.booleans(),
 )
 _pauses = st.none() | st.builds(
     Pause, _times, _text, st.sampled_from(["Start", "Stop", "Reap", "Conclude", "Settle", "RollForward"])
@@ -370,6 +465,7 @@ _sessions = st.one_of(
     st.builds(Over, _attempts, st.booleans(), st.booleans(), _conclusions, _stops, _pauses),
     st.builds(Settling, _attempts, _pauses),
 )
+_blocked = st.builds(Blocked, _attempts, _text, st.booleans(), _stops, _pauses)
 _candidates = st.builds(
     Candidate,
     name=st.uuids().map(str),
@@ -382,7 +478,7 @@ _candidates = st.builds(
 )
 _parked = st.builds(Parked, _text, st.text(max_size=20), st.booleans())
 _worlds = st.builds(
-    World, st.lists(_candidates | _sessions | _parked, max_size=12).map(tuple), st.booleans(), _text
+    World, st.lists(_candidates | _sessions | _blocked | _parked, max_size=12).map(tuple), st.booleans(), _text
 )
 
 
@@ -401,16 +497,23 @@ def test_one_action_for_each_thing_seen_never_more_claims_than_slots_in_any_orde
 
     claims = [action for action in actions if isinstance(action, Claim)]
     used = sum(
-        seen.slot if isinstance(seen, Parked) else not isinstance(seen, Candidate) for seen in world.observed
+        seen.slot if isinstance(seen, Parked) else not isinstance(seen, Candidate | Blocked)
+        for seen in world.observed
     )
-    assert len(claims) <= max(0, limits.slots - used)
+    ended = {seen.attempt.session for seen in world.observed if isinstance(seen, Blocked) and _is_ended(seen)}
+    answered = [action for action in actions if isinstance(action, GoOn) and action.session not in ended]
+    assert len(claims) + len(answered) <= max(0, limits.slots - used)
     if not world.claiming:
         assert not [action for action in actions if isinstance(action, Claim | Refuse)]
     names = {seen.name for seen in world.observed if isinstance(seen, Candidate)}
     assert {action.name for action in actions if isinstance(action, Claim | Refuse)} <= names
 
 
-@given(_sessions)
+def _is_ended(seen: Blocked) -> bool:
+    return seen.stop is not None or seen.attempt.wish is not None
+
+
+@given(_sessions | _blocked)
 def test_no_session_waits_without_a_reason(session: Observed) -> None:
     action = only(session)
     if isinstance(action, Wait):
