@@ -252,3 +252,33 @@ def test_a_writer_that_comes_waits_for_the_lease_and_is_seen(tmp_path: Path) -> 
 def test_the_signal_of_a_broken_lease_does_not_end_the_process() -> None:
     Files()
     assert signal.getsignal(signal.SIGIO) is signal.SIG_IGN
+
+
+# -- a failed fsync --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("act", ["create", "publish", "append", "sync_dir"])
+def test_a_failed_fsync_is_never_retried_on_the_same_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    """The kernel tells a failure once: a second fsync of that descriptor succeeds, and the data is not on disk."""
+    target = tmp_path if act == "sync_dir" else tmp_path / "a"
+    words = () if act == "sync_dir" else (b"words\n",)
+    synced: list[tuple[int, int]] = []
+
+    def refuse(fd: int) -> None:
+        synced.append((fd, os.fstat(fd).st_ino))
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refuse)
+        with pytest.raises(OSError, match="Input/output"):
+            getattr(Files(), act)(target, *words)
+    assert len(synced) == 1
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(synced[0][0])
+    if act in ("create", "publish"):
+        assert os.listdir(tmp_path) == []  # what could not be synced is not taken for whole by anybody
+    getattr(Files(), act)(target, *words)
+    if words:
+        assert target.read_bytes().endswith(b"words\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -103,6 +104,8 @@ def gather(workspace: Workspace) -> dict[str, Any]:
     there = holder(workspace.lock)
     state = read_json(workspace.daemon_json) or {}
     alive = there is not None and state.get("pid") == there.pid
+    degraded = (state.get("degraded") or refusal(workspace.machine)) if alive else None
+    phase = "degraded" if degraded else state.get("phase")
     files = list(finding.files(workspace))
     queued = [name for folder, name in files if folder == QUEUED]
     times = Counter(name for _, name in files)
@@ -129,8 +132,8 @@ def gather(workspace: Workspace) -> dict[str, Any]:
         "daemon": {
             "running": there is not None,
             "pid": there.pid if there else None,
-            "phase": state.get("phase") if alive else ("starting" if there else "not running"),
-            "degraded": state.get("degraded") if alive else None,
+            "phase": phase if alive else ("starting" if there else "not running"),
+            "degraded": degraded,
             "slots": state.get("slots") if alive else None,
             "settings_changed": alive and settings_changed(workspace, state),
             "settings_unusable": unusable,
@@ -147,6 +150,16 @@ def gather(workspace: Workspace) -> dict[str, Any]:
         "ambiguous": sorted({name for name in shown if times[name] > 1}),
         "ignored": finding.ignored(workspace.queued),
     }
+
+
+def refusal(folder: Path) -> str | None:
+    """Why the disk takes no writes, where the disk says so itself: the daemon cannot write it down there."""
+    facts = os.statvfs(folder)
+    if facts.f_flag & os.ST_RDONLY:
+        return os.strerror(errno.EROFS)
+    blocks = facts.f_bfree if os.geteuid() == 0 else facts.f_bavail
+    inodes = facts.f_ffree if facts.f_files else 1  # some file systems count none
+    return os.strerror(errno.ENOSPC) if not blocks or not inodes else None
 
 
 def settings_changed(workspace: Workspace, state: dict[str, Any]) -> bool:

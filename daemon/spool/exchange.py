@@ -75,6 +75,7 @@ class Exchange:
                 stem = f"{session}.{MERGED if merging else ''}{content_hash(new)}.{content_hash(old)}"
                 temp = self._make(stem, new, opened.stat.st_mode & 0o777)
                 if opened.lease_broken():
+                    self._remember(temp)
                     self._files.unlink(temp)
                     raise NotNow(f"{path.name} is being saved in another program")
                 try:
@@ -85,9 +86,7 @@ class Exchange:
                     raise NotNow(f"{path.name} was moved away") from None
                 finally:
                     # Whatever happened: what lies there is looked at before it goes.
-                    if self._pending is not None:
-                        self._pending.add(temp.name)
-                    self.fresh = True
+                    self._remember(temp)
             self._files.sync_dir(path.parent)
             self._files.sync_dir(self._displaced)
             came_out = self._files.read(temp)
@@ -101,22 +100,28 @@ class Exchange:
         """The temp to swap with. It gets its name when it is whole: a torn one must never pass for a person's text."""
         temp = self._displaced / f"{stem}.{secrets.token_hex(6)}.md"
         making = self._displaced / f".{temp.name}"
-        self._files.create(making, new, mode)
         try:
+            self._files.create(making, new, mode)
             self._files.replace(making, temp)
         except OSError:
+            # A disk that takes no writes lets nothing be removed either.
+            self._remember(making)
             with contextlib.suppress(OSError):
                 os.unlink(making)
             raise
         return temp
 
+    def _remember(self, path: Path) -> None:
+        """The next sweep looks at it."""
+        if self._pending is not None:
+            self._pending.add(path.name)
+        self.fresh = True
+
     def set_aside(self, path: Path, session: str, *, again: bool) -> None:
         """Take a file away whose text the next sweep is to merge: it came after its item was taken or settled."""
         origin = AGAIN if again else MERGED
         aside = self._displaced / f"{session}.{MERGED}.{origin}.{secrets.token_hex(6)}.md"
-        if self._pending is not None:
-            self._pending.add(aside.name)
-        self.fresh = True
+        self._remember(aside)
         self._files.move(path, aside)
         self._files.sync_dir(self._displaced)
         self._files.sync_dir(path.parent)

@@ -21,8 +21,8 @@ from tests.crash.lives import LIVES
 from tests.crash.stage import Hands
 from tests.crash.world import REAL, Crash, Fault, Life, Mutant, World, check
 
-#: Lives in which the person saves into an open file of their own editor: on a full disk that is their loss.
-PERSONAL = frozenset({"edited"})
+#: Lives in which the person does something while a short run lasts, which a disk that refuses can keep them from.
+PERSONAL = frozenset({"edited", "deleted while it ran"})
 SPELLS = tuple(life for life in LIVES if life.name not in PERSONAL)
 
 
@@ -305,7 +305,7 @@ def explore(kind: Kind, rng: random.Random, size: int, mutant: Mutant = REAL) ->
     tally = Tally(0, 0, [])
     quiet = Case("nothing", kind.make(rng), -1, 0, 0)
     with disk(kind.options, bind=isinstance(quiet.spell, ReadOnly)) as root:
-        points = {life.name: run(root, life, quiet)[2] for life in SPELLS}
+        points = {life.name: run(root, life, quiet, mutant)[2] for life in SPELLS}
         for number in range(size):
             life = SPELLS[number % len(SPELLS)]
             case = Case(

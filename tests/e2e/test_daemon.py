@@ -97,36 +97,6 @@ def test_a_faulty_track_is_parked_and_the_others_run(bench, waiting):
     assert os.path.exists(f"/proc/{pid}"), "the daemon lives on"
 
 
-def test_a_full_disk_degrades_and_recovers_by_itself(make_bench, waiting):
-    """A tmpfs of 4 MiB as the workspace, filled and freed while a track waits."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting needs root")
-    bench = make_bench("full")
-    mount = bench.root
-    subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m,nr_inodes=400,mode=0700", "tmpfs", str(mount)], check=True
-    )
-    try:
-        bench.mh("init")
-        bench.up()
-        temp = bench.root / "tracks/.tmp/waits.md"
-        temp.write_text(TRACK)
-        filler = mount / "filler"
-        with open(filler, "wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
-            while True:
-                file.write(b"x" * 4096)
-        temp.rename(bench.root / "tracks/queued/waits.md")
-        waiting(
-            lambda: "degraded" in bench.mh() or "No space" in bench.trouble(), "it says that the disk is full"
-        )
-        filler.unlink()
-        assert bench.settled("waits.md", 90) == "done", bench.trouble()
-        waiting(lambda: bench.view()["daemon"]["phase"] == "running", "it is no longer degraded")
-    finally:
-        bench.close()
-        subprocess.run(["umount", "-l", str(mount)], check=True)
-
-
 def test_it_does_not_start_where_others_may_write(bench):
     os.chmod(bench.root / "tracks/queued", 0o777)
     said = bench.mh("up", code=78)

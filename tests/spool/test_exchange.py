@@ -232,6 +232,29 @@ def test_a_refusing_disk_changes_nothing(spool: Spool, path: Path, point: str) -
     assert displaced(spool) == []
 
 
+@pytest.mark.parametrize("point", ["write", "replace"])
+def test_what_a_disk_without_writes_kept_goes_with_the_next_sweep(
+    spool: Spool, path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """A disk that has become read-only lets the temp of a swap neither be finished nor be removed."""
+    spool.exchange.sweep(later(), Merged())
+
+    def refuse(*args: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", refuse)
+        spool.files.hooks[f"before {point}"] = refuse
+        with pytest.raises(OSError, match="Read-only"):
+            spool.exchange.rewrite(path, SESSION, stamped)
+        assert len(displaced(spool)) == 1
+    assert spool.exchange.fresh
+    merged = Merged()
+    spool.exchange.sweep(later(), merged)
+    assert merged.calls == []
+    assert displaced(spool) == []
+
+
 # -- the sweep -------------------------------------------------------------------------------------
 
 
