@@ -40,6 +40,14 @@ need() {
     [ -n "$(find_python)" ] || die "no Python 3.11 or newer was found; name one: MEGAHARNESS_PYTHON=/path/to/python3"
 }
 
+# What the tests and the proofs call.
+# shellcheck disable=SC2034
+TEST_NEEDS=(
+    git:git tmux:tmux flock:util-linux ps:procps strace:strace faketime:faketime mount:mount
+    mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs
+    vim:vim nano:nano rsync:rsync
+)
+
 # environment runtime|dev makes or completes .venv and sets PYTHON. A second call does nothing.
 environment() {
     local kind=$1 python want stamp
