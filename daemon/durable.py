@@ -22,6 +22,7 @@ import errno
 import fcntl
 import functools
 import os
+import re
 import secrets
 import signal
 import stat
@@ -50,6 +51,8 @@ DISK_ERRORS = frozenset(
 )
 #: Of these, what one file alone can be the reason of: its permissions, or an attribute (chattr).
 ONE_FILE = frozenset({errno.EACCES, errno.EPERM})
+
+_PROBE = re.compile(r"\.probe\.[0-9a-f]{12}\.tmp")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -136,6 +139,8 @@ class Files:
         with contextlib.suppress(ValueError):  # not the main thread: the main thread has done it
             signal.signal(signal.SIGIO, signal.SIG_IGN)
         self._mark = secrets.token_hex(6)
+        #: Files of `probe` that may still be there.
+        self._probes: set[Path] = set()
 
     def before(self, name: str, *args: object) -> None:
         """A test stops here."""
@@ -228,6 +233,8 @@ class Files:
             size = os.fstat(fd).st_size
             if size and os.pread(fd, 1, size - 1) != b"\n":
                 data = b"\n" + data
+            if not size:
+                self.sync_dir(path.parent)  # it may be new: a synced line is nothing without a synced name
             self.before("write", path)
             write_all(fd, data)
             self.before("fsync", path)
@@ -269,11 +276,24 @@ class Files:
 
     def probe(self, folder: Path) -> None:
         """Make a small file here, on disk, and remove it. Raises OSError: the disk takes no writes."""
-        # The same name each time: what one try could not remove, the next one does.
-        path = folder / f".probe-{self._mark}.tmp"
+        path = folder / f".probe.{self._mark}.tmp"
+        # The same name each time: what one try could not remove, the next one does, wherever it looks.
+        for left in self._probes - {path}:
+            with contextlib.suppress(OSError):
+                self.unlink(left)
+                self._probes.discard(left)
+        self._probes.add(path)
         self.unlink(path)
         self.create(path, b"x" * 4096)
         self.unlink(path)
+        self._probes.discard(path)
+
+    def clear_probes(self, folder: Path) -> None:
+        """Remove what a daemon that was stopped in the middle of a `probe` has left here. One that stays is litter."""
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder):
+                if _PROBE.fullmatch(name):
+                    self.unlink(folder / name)
 
     def takes_writes(self, folder: Path) -> bool:
         """Whether the disk takes a new file here. A folder that is not there says nothing against the disk."""

@@ -142,6 +142,48 @@ def test_make_dirs_makes_the_missing_ones_private(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "a/b").stat().st_mode) == 0o700
 
 
+def test_the_name_of_a_new_file_of_lines_is_synced_before_its_first_line(tmp_path: Path) -> None:
+    files = Told()
+    files.append(tmp_path / "log", b"one\n")
+    order = [
+        "before append",
+        "before sync_dir",
+        "after sync_dir",
+        "before write",
+        "before fsync",
+        "after append",
+    ]
+    assert files.told == order
+    files.told.clear()
+    files.append(tmp_path / "log", b"two\n")
+    assert files.told == ["before append", "before write", "before fsync", "after append"]
+
+
+def test_a_probe_that_could_not_be_removed_goes_with_the_next_wherever_it_looks(tmp_path: Path) -> None:
+    class Stuck(Files):
+        left = 0
+
+        def before(self, name: str, *args: object) -> None:
+            self.left += name == "unlink"
+            if name == "unlink" and self.left == 2:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(args[0]))
+
+    (tmp_path / "other").mkdir()
+    files = Stuck()
+    with pytest.raises(OSError):
+        files.probe(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+    files.probe(tmp_path / "other")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "other"]
+
+
+def test_what_a_stopped_probe_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    for name in (".probe.0123456789ab.tmp", ".probe.tmp", "a.md"):
+        (tmp_path / name).touch()
+    Files().clear_probes(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == [".probe.tmp", "a.md"]
+
+
 @pytest.mark.parametrize(
     ("there", "wanted"), [(b"", b"new\n"), (b"old\n", b"old\nnew\n"), (b'{"to', b'{"to\nnew\n')]
 )

@@ -28,7 +28,7 @@ class Claimer:
     def claim(self, entry: Entry, now: Now) -> None:
         parts = self._parts
         if entry.state == QUEUED:
-            name, data = claiming.take(parts.store, entry)
+            name, data = self._take(entry)
         else:
             name, data = entry.name, claiming.read_in_place(parts.store, entry)
         # What was peeked was a hint; what was read under the lease decides.
@@ -77,6 +77,11 @@ class Claimer:
         except (NotNow, DocumentError) as error:
             # Only a rendering: it is made up for at settle.
             parts.log.info("not rendered", track=item, why=str(error))
+
+    def _take(self, entry: Entry) -> tuple[str, bytes]:
+        # A person may take a file away at the very moment at which another of its name is taken.
+        claims = (self._parts.sessions.claim(ref.id) for ref in self._parts.sessions.open())
+        return claiming.take(self._parts.store, entry, {known.name for known in claims if known is not None})
 
     def _put_back(self, name: str, wanted: str) -> None:
         """Rename it back untouched; where the name is taken by now it stays, and is judged in active/."""

@@ -172,6 +172,10 @@ class Enactor:
             return None
         paths = [Path(str(name)) for name in (error.filename, error.filename2) if name]
         if error.errno not in ONE_FILE:
+            # A session's own directory may be settled and closed before the disk takes writes again.
+            inside = bool(paths) and self._parts.workspace.sessions in paths[0].parents
+            if inside:
+                return self._parts.workspace.sessions
             return paths[0].parent if paths else self._parts.workspace.tmp
         folders = [self._ours(path) for path in paths] or [self._parts.workspace.tmp]
         return next((folder for folder in folders if not self._parts.files.takes_writes(folder)), None)

@@ -83,6 +83,10 @@ class History:
         """
         parts = self._parts
         parts.store.clear_temps(now.wall)
+        workspace = parts.workspace
+        for folder in (*workspace.folders, workspace.tracks, workspace.sessions, workspace.evals):
+            if folder != workspace.queued:  # nothing is written there
+                parts.files.clear_probes(folder)
         self.clear_reasons()
         rows = self._tail()
         written = {(row.get("session"), row.get("to")) for row in rows}

@@ -46,6 +46,8 @@ class LateSaves:
         meantime, and it says something else than what was run, it is queued.
         """
         parts = self._parts
+        for left in parts.sessions.path(session).glob(".late-save-*.tmp"):
+            parts.files.unlink(left)  # a crash came while it was kept, and nobody tidies a settled session
         known = parts.sessions.claim(session)
         if known is not None and (newest := parts.sessions.newest(known.item)) is not None:
             known = parts.sessions.claim(newest.id)

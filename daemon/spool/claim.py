@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,9 +151,10 @@ def odd(entry: Entry, uid: int) -> str | None:
     return None
 
 
-def take(store: Store, entry: Entry) -> tuple[str, bytes]:
+def take(store: Store, entry: Entry, held: Collection[str] = ()) -> tuple[str, bytes]:
     """queued -> active; returns the name it has there and the bytes that were read under the lease.
 
+    held: the names under which open sessions expect their own files, there or not: it gets none of them.
     Raises NotNow when somebody writes, or it is no longer the file that was
     looked at. When it was saved around the rename the file stays in active/
     without a session, and is taken there once it is quiet.
@@ -163,7 +165,7 @@ def take(store: Store, entry: Entry) -> tuple[str, bytes]:
         if (now.st_ino, now.st_ctime_ns, now.st_size) != entry.signature:
             raise NotNow(f"{entry.name} has just changed")
         opened.lease()
-        name = store.move(entry.name, QUEUED, ACTIVE)
+        name = store.move(entry.name, QUEUED, ACTIVE, avoid=held)
         data = opened.read(FILE_LIMIT)
         # A save by rename after the look moved another file than the one that is open here.
         if opened.lease_broken() or not _is_at(store.path(ACTIVE, name), now):

@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -226,17 +226,23 @@ class Store:
 
     # -- moving --------------------------------------------------------------------------------
 
-    def move(self, name: str, old: State, new: State, *, to: str | None = None) -> str:
+    def move(
+        self, name: str, old: State, new: State, *, to: str | None = None, avoid: Collection[str] = ()
+    ) -> str:
         """The one rename that is a transition; returns the name it got there.
 
-        A name that is taken gets a number (except with `to`, which must be
-        free). Raises FileExistsError, FileNotFoundError, OSError.
+        A name that is taken, or among those to `avoid`, gets a number (except
+        with `to`, which must be free). Raises FileExistsError,
+        FileNotFoundError, OSError.
         """
         if (old, new) not in TRANSITIONS:
             raise IllegalTransition(f"{old} -> {new} is no transition")
         number = 1
         while True:
             target = to or numbered(name, number)
+            if to is None and target in avoid:
+                number += 1
+                continue
             try:
                 self.files.move(self.path(old, name), self.path(new, target))
             except FileExistsError:
@@ -285,6 +291,8 @@ class Store:
             with contextlib.suppress(OSError):
                 os.unlink(temp)
             raise
+        # On disk before the move can be, which an fsync of the other folder alone may bring about.
+        self.sync(FAILED)
         self.look([reason])
         return self.move(name, state, FAILED, to=target)
 

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,14 +32,19 @@ def memory_dir() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-def case(life: Life, faults: Sequence[Fault], mutant: Mutant = REAL) -> tuple[list[StepFiles], list[str]]:
+def case(
+    life: Life,
+    faults: Sequence[Fault],
+    mutant: Mutant = REAL,
+    world: Callable[[Path, Life, Mutant], World] = World,
+) -> tuple[list[StepFiles], list[str]]:
     """One life with these faults. Returns the counters of its daemons and what is wrong afterwards."""
     root = Path(tempfile.mkdtemp(prefix="mh-crash-", dir=memory_dir()))
     old = os.umask(0o077)
     try:
-        world = World(root / "w", life, mutant)
-        counters = world.live(faults)
-        return counters, check(world)
+        played = world(root / "w", life, mutant)
+        counters = played.live(faults)
+        return counters, check(played)
     finally:
         os.umask(old)
         shutil.rmtree(root)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from adapters.runner import take_gate
 from daemon.config import Settings
 from daemon.durable import Files
 from daemon.kernel.claiming import Claimer
@@ -30,12 +31,14 @@ from daemon.kernel.clock import Now
 from daemon.kernel.enact import Enactor
 from daemon.kernel.evals import Evals
 from daemon.kernel.late import LateSaves
+from daemon.kernel.observe import Observer
 from daemon.kernel.parts import Parts
 from daemon.kernel.route import Harnesses, Router
 from daemon.kernel.settling import Settler
 from daemon.layout import Workspace
 from daemon.notify import Notifier
 from daemon.spool import frontmatter
+from daemon.spool.claim import Stillness
 from daemon.spool.exchange import Exchange
 from daemon.spool.journal import Journal
 from daemon.spool.sessions import STAYS, Sessions
@@ -187,7 +190,11 @@ class Mutant:
     late: type[LateSaves] = LateSaves
     store: type[Store] = Store
     evals: type[Evals] = Evals
+    observer: type[Observer] = Observer
+    stillness: type[Stillness] = Stillness
     gate: bool = True
+    #: Of the real runner: makes started.json in the current directory.
+    runner_gate: Callable[[], bool] = take_gate
 
 
 REAL = Mutant()
@@ -271,9 +278,11 @@ class World:
             reap=self.reap,
             log=self.notebook,
             uid=os.geteuid(),
+            stillness=self.mutant.stillness(),
         )
         self.stage.on_open = self._window_opened
         self.supervisor = Supervisor(parts, threading.Event(), None, Notifier())
+        self.supervisor._observer = self.mutant.observer(parts)
         self.supervisor._enactor = Enactor(
             parts,
             self.supervisor._observer,
@@ -426,35 +435,16 @@ def check(world: World) -> list[str]:
         ran[item] += 1
         if count > 1:
             wrong.append(f"{session} ran {count} times")
+    wrong += sessions_wrong(world)
     journal = rows(workspace.journal)
     written = [row for path in workspace.evals.iterdir() for row in rows(path)]
-    evals = Counter(row["session_id"] for row in written if row["type"] == "session")
     labels = Counter((row["track_id"], row["value"]) for row in written if row["type"] == "label")
     if labels != Counter(dict.fromkeys(life.labels, 1)):
         wrong.append(f"labels {dict(labels)}, expected {sorted(life.labels)}")
-    counted = Counter((row.get("session"), row["to"]) for row in journal)
-    found = set(os.listdir(workspace.sessions))
-    for session in found:
-        directory = workspace.sessions / session
-        names = set(os.listdir(directory))
-        if temps := {name for name in names if name.startswith(".")}:
-            wrong.append(f"{session}: left {temps}")
-        if not {"claim.json", "settle.json", "settled", "spec.md"} <= names:
-            wrong.append(f"{session}: not settled ({sorted(names)})")
-            continue
-        settlement = sessions.settlement(session)
-        known = sessions.claim(session)
+    for session in os.listdir(workspace.sessions):
+        settlement, known = sessions.settlement(session), sessions.claim(session)
         if settlement is None or known is None:
-            wrong.append(f"{session}: its claim or its settlement cannot be read")
-            continue
-        if evals[session] != 1:
-            wrong.append(f"{session}: {evals[session]} eval rows")
-        if counted[session, settlement.destination] != 1:
-            wrong.append(
-                f"{session}: {counted[session, settlement.destination]} rows to {settlement.destination}"
-            )
-        if counted[session, "active"] != (known.attempt == known.round):
-            wrong.append(f"{session}: {counted[session, 'active']} claim rows")
+            continue  # told by `sessions_wrong`
         stem = known.name[: -len(".md")].split("~")[0]
         marks = len(
             re.findall(
@@ -471,8 +461,6 @@ def check(world: World) -> list[str]:
         told += b"".join(path.read_bytes() for path in workspace.sessions.glob(f"{item}-*/brief.md"))
         if word.encode() not in told:
             wrong.append(f"{item} never heard {word!r}")
-    if set(evals) - found:
-        wrong.append(f"eval rows of unknown sessions: {set(evals) - found}")
     for place, attempts in life.expect.items():
         path = files[place]
         stem = path.stem.split("~")[0]
@@ -497,8 +485,53 @@ def check(world: World) -> list[str]:
         block = frontmatter.read(path.read_bytes()).meta.get("megaharness")
         if not isinstance(block, dict) or block.get("status") != path.parent.name:
             wrong.append(f"{place}: its block says {block}")
+    return wrong + litter(world)
+
+
+def sessions_wrong(world: World) -> list[str]:
+    """Every session that is not settled, or is not told of exactly once, as sentences."""
+    wrong: list[str] = []
+    workspace, sessions = world.workspace, world.parts.sessions
+    journal = rows(workspace.journal)
+    written = [row for path in workspace.evals.iterdir() for row in rows(path)]
+    evals = Counter(row["session_id"] for row in written if row["type"] == "session")
+    counted = Counter((row.get("session"), row["to"]) for row in journal)
+    found = set(os.listdir(workspace.sessions))
+    for session in found:
+        names = set(os.listdir(workspace.sessions / session))
+        if temps := {name for name in names if name.startswith(".")}:
+            wrong.append(f"{session}: left {temps}")
+        if not {"claim.json", "settle.json", "settled", "spec.md"} <= names:
+            wrong.append(f"{session}: not settled ({sorted(names)})")
+            continue
+        settlement = sessions.settlement(session)
+        known = sessions.claim(session)
+        if settlement is None or known is None:
+            wrong.append(f"{session}: its claim.json or settle.json cannot be read")
+            continue
+        if evals[session] != 1:
+            wrong.append(f"{session}: {evals[session]} eval rows")
+        if counted[session, settlement.destination] != 1:
+            wrong.append(
+                f"{session}: {counted[session, settlement.destination]} rows to {settlement.destination}"
+            )
+        if counted[session, "active"] != (known.attempt == known.round):
+            wrong.append(f"{session}: {counted[session, 'active']} claim rows")
+    if set(evals) - found:
+        wrong.append(f"eval rows of unknown sessions: {set(evals) - found}")
+    return wrong
+
+
+def litter(world: World) -> list[str]:
+    """What is left over, and what the log calls a fault of the program, as sentences."""
+    wrong: list[str] = []
+    workspace = world.workspace
+    tracks = workspace.tracks
     for folder in (".tmp", ".displaced"):
         if left := os.listdir(tracks / folder):
+            wrong.append(f"left in {folder}: {left}")
+    for folder in ("active", "done", "failed"):
+        if left := [name for name in os.listdir(tracks / folder) if name.startswith(".")]:
             wrong.append(f"left in {folder}: {left}")
     for place in os.listdir(tracks / "failed"):
         if place.endswith(".why.txt") and not (tracks / "failed" / place[: -len(".why.txt")]).exists():

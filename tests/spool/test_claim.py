@@ -278,6 +278,11 @@ def test_a_taken_name_gets_a_number(spool: Spool) -> None:
     assert (spool.root / "active/a.md").read_bytes() == b"other"
 
 
+def test_a_name_that_an_open_session_expects_is_not_given_away(spool: Spool) -> None:
+    spool.put("queued", "a.md", b"mine")
+    assert take(spool.store, look(spool), {"a.md", "a~2.md"}) == ("a~3.md", b"mine")
+
+
 def test_reading_stops_at_the_limit(spool: Spool) -> None:
     spool.put("queued", "a.md", b"x" * (FILE_LIMIT + 10))
     _, data = take(spool.store, look(spool))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from dataclasses import replace
@@ -215,6 +216,25 @@ def test_temps_of_a_process_that_is_gone_go_and_those_of_one_at_work_stay(spool:
     for folder in (path, path / "inbox", path / "inbox/text"):
         left = [name for name in os.listdir(folder) if name.startswith(".")]
         assert left == [f".tmp-{os.getpid()}-0123456789abcdef"]
+
+
+def test_a_temp_that_the_disk_did_not_let_go_at_the_start_goes_before_its_session_is_settled(
+    spool: Spool,
+) -> None:
+    claim = a_claim()
+    spool.sessions.begin(claim, b"x")
+    temp = spool.sessions.path(claim.session) / ".leftovers.json.0123456789ab.tmp"
+    temp.touch()
+
+    def refuse() -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    spool.files.hooks["before unlink"] = refuse
+    found = again(spool)
+    assert temp.exists()
+    found.intend(a_settlement(claim))
+    found.close(claim.session, "done", claim.name, "2026-12-01T15:00:00.000Z")
+    assert not temp.exists()
 
 
 ENDLESS = b'{"session": "x", "item": "x", "name": "x", "attempt": Infinity, "round": 1, "claimed_at": ""}'
