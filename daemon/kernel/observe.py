@@ -392,16 +392,18 @@ class Observer:
     def _late_save_of(self, entry: Entry, peek: Peek, now: Now) -> str | None:
         """The session whose file this is once more: an editor's late save, unless that file was moved here.
 
-        In queued/ only what has no block of ours can be one (a requeued file
-        has), and only while the track runs or shortly after: later it is the
-        same task dropped again.
+        In queued/ only while the track runs or shortly after: later it is the
+        same task dropped again. And only what has no block of ours, or an
+        earlier session's: a file that was moved there names the newest one.
         """
-        if peek.loaded is None or (entry.state == QUEUED and peek.block_id is not None):
+        if peek.loaded is None:
             return None
         for item in self._ids_of(entry):
             newest = self._parts.sessions.newest(item)
             known = self._parts.sessions.claim(newest.id) if newest is not None else None
             if newest is None or known is None or known.name != entry.name:
+                continue
+            if entry.state == QUEUED and peek.block_id is not None and peek.block_session in ("", newest.id):
                 continue
             if not self._has_place(newest.id, known.name, entry, now):
                 continue
