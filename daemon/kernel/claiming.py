@@ -150,6 +150,11 @@ class Claimer:
     def refuse(self, name: str, state: State, why: str, now: Now) -> None:
         parts = self._parts
         text = f"{name} was not run. What has to be changed:\n\n{why}\n\nCorrect it and move it back to queued/.\n"
-        target = parts.store.refuse(name, why=text, state=state)
+        with parts.files.opened(parts.store.path(state, name)) as opened:
+            opened.lease()  # a program that has it open has not written everything yet
+            entry, found = parts.store.entries(state).get(name), opened.stat
+            if entry is None or (found.st_ino, found.st_ctime_ns, found.st_size) != entry.signature:
+                raise NotNow(f"{name} has just changed")
+            target = parts.store.refuse(name, why=text, state=state)
         self._history.refused(name, state, target, why, now)
         parts.log.warning("refused", name=name, why=why)
