@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import stat
@@ -105,6 +106,9 @@ class Settler:
                 self._write_row(row, sure=sure)
                 if home == ACTIVE:
                     target = parts.store.move(target, ACTIVE, state)
+                    # An editor may have saved an older text over the result just before; from here on it cannot.
+                    with contextlib.suppress(NotNow):
+                        self._write_result(known, settlement, parts.store.path(state, target), state)
             else:
                 self._write_row(row, sure=False)
             self._history.settled(known, settlement, state, now, sure=sure)
