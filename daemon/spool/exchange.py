@@ -89,12 +89,21 @@ class Exchange:
                     self._remember(temp)
             self._files.sync_dir(path.parent)
             self._files.sync_dir(self._displaced)
-            came_out = self._files.read(temp)
-            if came_out == old:
+            came_out = self._come_out(temp)
+            if came_out in (None, old):
                 return new
             # A save by rename fell between read and swap.
             ours, theirs = new, came_out
         raise NotNow(f"{path.name} changes faster than it can be rewritten")
+
+    def _come_out(self, temp: Path) -> bytes | None:
+        """What was at the path. None: a program is writing it, so it is no text yet, and the sweep waits for it."""
+        with self._files.opened(temp) as opened:
+            try:
+                opened.lease()
+            except NotNow:
+                return None
+            return opened.read(LIMIT)
 
     def _make(self, stem: str, new: bytes, mode: int) -> Path:
         """The temp to swap with. It gets its name when it is whole: a torn one must never pass for a person's text."""
