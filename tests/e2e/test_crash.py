@@ -1,16 +1,13 @@
-"""kill -9 of the daemon, with the real daemon, tmux and runner: nothing lost, nothing twice."""
+"""kill -9 of the daemon, with the real daemon, tmux and runner: nothing lost, nothing twice.
+
+The loop that kills again and again is a proof (tests/proofs/kill.py).
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import signal
-import subprocess
-import sys
-import time
-from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -130,78 +127,3 @@ def test_two_daemons(bench):
     bench.up()
     assert "already running" in bench.mh("up", "-d", code=3)
     assert "already running" in bench.mh("up", code=3)
-
-
-def phase_of(bench) -> str:
-    """What was on disk for the newest session when the kill fell."""
-    sessions = sorted((bench.root / "sessions").iterdir(), key=lambda path: path.stat().st_mtime)
-    unsettled = [path for path in sessions if not (path / "settled").exists()]
-    if not unsettled:
-        return "idle"
-    newest = unsettled[-1]
-    for name, phase in (
-        ("settle.json", "settling"),
-        ("exit.json", "concluding"),
-        ("started.json", "running"),
-        ("claim.json", "starting"),
-    ):
-        if (newest / name).exists():
-            return phase
-    return "claiming"
-
-
-def test_kill_9_again_and_again_at_any_moment(bench, waiting):
-    """Every track ends once, whatever phase the kills fall into."""
-    kills = int(os.environ.get("MEGAHARNESS_KILLS", "25"))
-    seed = int(os.environ.get("MEGAHARNESS_SEED", str(time.time_ns() % 100_000)))
-    chance = random.Random(seed)
-    counters = bench.home / "counters"
-    counters.mkdir()
-    phases: Counter[str] = Counter()
-    dropped: list[str] = []
-    for number in range(kills):
-        for part in "ab":
-            name = f"t{number}{part}.md"
-            text = COUNTING.format(counter=counters / name, gate=bench.home)
-            bench.drop(
-                name,
-                text.replace(
-                    "done > out", f"done; sleep {chance.choice(['0', '0.05', '0.3'])}; echo done > out"
-                ),
-            )
-            dropped.append(name)
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "daemon", "--root", str(bench.root), "up"],
-            env=bench.env,
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        bench.started.append(child.pid)
-        ready = bench.root / ".megaharness/daemon.json"
-        waiting(lambda: child.poll() is not None or str(child.pid) in _text(ready), "it runs")  # noqa: B023
-        time.sleep(chance.random() * 0.5)
-        child.kill()
-        child.wait()
-        phases[phase_of(bench)] += 1
-    bench.up()
-    for name in dropped:
-        assert bench.settled(name, 120) == "done", f"seed {seed}: {bench.text('failed', name)}"
-    twice = {path.name: path.read_text() for path in counters.iterdir() if path.read_text() != "run\n"}
-    assert twice == {}, f"seed {seed}: ran not exactly once"
-    assert len(list(counters.iterdir())) == len(dropped)
-    rows = Counter(row["track_id"] for row in bench.rows())
-    assert rows == Counter(name.removesuffix(".md") for name in dropped), f"seed {seed}: eval rows"
-    for name in dropped:
-        assert bench.text("done", name).count("<!-- megaharness: result") == 1
-    moves = Counter((row["id"], row["to"]) for row in bench.journal())
-    assert set(moves.values()) == {1}, f"seed {seed}: journal {[k for k, v in moves.items() if v > 1]}"
-    assert bench.folder("active") == bench.folder("queued") == []
-    print(f"{kills} kills, seed {seed}, phases: {dict(phases)}")
-    assert kills < 20 or len(phases) >= 2, f"the kills all fell into one phase: {phases}"
-
-
-def _text(path: Path) -> str:
-    return path.read_text() if path.exists() else ""

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import random
+import select
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,6 +31,7 @@ import pytest
 
 from adapters.session import MARKER
 from adapters.testing import wait_for
+from daemon.errors import AlreadyRunning
 from daemon.kernel.contract import TRIES
 from tests.crash.cases import memory_dir
 from tests.e2e.conftest import Bench, alive, cmdline
@@ -105,6 +108,7 @@ class Figures:
     lost: int = 0
     unjudged: int = 0
     missed: int = 0
+    refused: int = 0
     broken: list[str] = field(default_factory=list)
 
     def add(self, other: Figures) -> None:
@@ -116,6 +120,7 @@ class Figures:
         self.lost += other.lost
         self.unjudged += other.unjudged
         self.missed += other.missed
+        self.refused += other.refused
         self.broken += other.broken
 
     def note(self) -> str:
@@ -123,7 +128,8 @@ class Figures:
         victims = ", ".join(f"{name} {self.victims[name]}" for name in VICTIMS)
         return (
             f"by phase: {phases}; killed too: {victims}; {self.tracks} tracks, {self.lost} of them lost with their "
-            f"runner, {self.unjudged} whose check was killed {TRIES} times; {self.cold} daemons started cold"
+            f"runner, {self.unjudged} whose check was killed {TRIES} times; {self.cold} daemons started cold, {self.refused} "
+            f"refused while a fork of the one before held its lock"
         )
 
 
@@ -143,6 +149,7 @@ class Field:
         self.dropped: list[str] = []
         self.hit: set[str] = set()
         self.pid = 0
+        self._handle = -1
         self.born = 0.0
         self._child: subprocess.Popen[bytes] | None = None
         self.warm = Warm(self.bench.root, self.bench.env)
@@ -172,12 +179,19 @@ class Field:
         else:
             self._child = None
             self.pid = self.warm.start()
+        # Not by its number: that of a daemon that has ended may be another process's by now.
+        self._handle = os.pidfd_open(self.pid)
         self.bench.started.append(self.pid)
 
     def is_ready(self) -> bool:
         """It has looked at everything once, and watches: what is renamed in from now on is taken at once."""
-        if not alive(self.pid):
-            raise AssertionError(f"the daemon ended by itself: {self.bench.trouble()}")
+        if select.select([self._handle], [], [], 0)[0]:
+            if (code := self._ended()) != AlreadyRunning.exit_code:
+                raise AssertionError(f"the daemon ended by itself with {code}: {self.bench.trouble()}")
+            # What the killed one had just forked holds its lock until it has become another program.
+            self.figures.refused += 1
+            self.start(cold=False)
+            return False
         try:
             state = json.loads((self.bench.root / ".megaharness/daemon.json").read_bytes())
         except FileNotFoundError:
@@ -185,10 +199,18 @@ class Field:
         return bool(state["pid"] == self.pid)
 
     def end(self, number: int = signal.SIGKILL) -> None:
-        os.kill(self.pid, number)
-        code = self._child.wait() if self._child is not None else self.warm.ended()
-        if code != (-number if number == signal.SIGKILL else 0):
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, number)
+        code = self._ended()
+        if code == AlreadyRunning.exit_code:
+            self.figures.refused += 1
+        elif code != (-number if number == signal.SIGKILL else 0):
             self.figures.broken.append(f"a daemon ended with {code}: {self.bench.trouble()}")
+
+    def _ended(self) -> int:
+        code = self._child.wait() if self._child is not None else self.warm.ended()
+        os.close(self._handle)
+        return code
 
     # -- the tracks
 
@@ -465,19 +487,30 @@ def lane(kills: int, seed: int, mark: str) -> Figures:
     return figures
 
 
+def apart(kills: int, seed: int, mark: str) -> Figures:
+    """A lane in a process of its own: what it forks are its own descriptors, and its end ends no other."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        try:
+            return pool.submit(lane, kills, seed, mark).result()
+        except BrokenProcessPool:
+            return Figures(
+                broken=[f"the process of workspace {mark} was killed from outside: nothing is known of it"]
+            )
+
+
 def run(size: int, seed: int) -> Report:
     figures, began = Figures(), time.monotonic()
     # At least ENOUGH in each workspace, as far as there are so many.
     batch = min(BATCH, max(ENOUGH, -(-size // LANES)))
     parts = [min(batch, size - start) for start in range(0, size, batch)]
-    with ProcessPoolExecutor(LANES, mp_context=get_context("spawn")) as pool:
-        lanes = [pool.submit(lane, part, seed, str(number)) for number, part in enumerate(parts)]
+    with ThreadPoolExecutor(LANES) as pool:
+        lanes = [pool.submit(apart, part, seed, str(number)) for number, part in enumerate(parts)]
         for finished in as_completed(lanes):
             figures.add(finished.result())
             if size > BATCH:
                 spent = time.monotonic() - began
                 print(
-                    f"{figures.kills} of {size} kills in {spent:.0f} s ({spent / figures.kills:.2f} s each), "
+                    f"{figures.kills} of {size} kills in {spent:.0f} s ({spent / max(1, figures.kills):.2f} s each), "
                     f"{len(figures.broken)} broken, {figures.missed} fell late; {figures.note()}",
                     file=sys.stderr,
                     flush=True,
