@@ -253,14 +253,14 @@ class Settler:
             *((home,) if home else ()),
             *((state, known.name) for state in (QUEUED, DONE, FAILED)),
         ):
-            if self._is_ours(store.path(state, name), known):
+            if self._is_ours(store.path(state, name), known, named=(state, name) == home):
                 if state == QUEUED:
                     return ACTIVE, store.move(name, QUEUED, ACTIVE, to=known.name)
                 return state, name
         self._restore(known, path)
         return ACTIVE, known.name
 
-    def _is_ours(self, path: Path, known: Claim | None = None) -> bool:
+    def _is_ours(self, path: Path, known: Claim | None = None, *, named: bool = False) -> bool:
         """A regular file that can be read and rewritten (and whose block says that it is this track's).
 
         Raises OSError for the disk.
@@ -272,7 +272,7 @@ class Settler:
             if not os.access(path, os.R_OK, follow_symlinks=False):
                 return False
             data = self._parts.files.read(path)
-            return known is None or belongs(self._parts, known, path.name, data)
+            return known is None or belongs(self._parts, known, path.name, data, named=named)
         except (NotNow, FileNotFoundError, DocumentError):
             return False
 

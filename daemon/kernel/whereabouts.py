@@ -17,10 +17,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from daemon.errors import DocumentError, NotNow
+from daemon.kernel.claimed import spec
 from daemon.kernel.clock import Now
-from daemon.kernel.edits import text_of
 from daemon.kernel.memory import Peek
 from daemon.kernel.parts import Parts
+from daemon.spool import frontmatter
 from daemon.spool.sessions import Claim, encode, parse
 from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, SETTLED, State
 from daemon.spool.store import Entry, is_regular, same_name
@@ -31,6 +32,11 @@ from daemon.tracks.machine import Wish
 GRACE = 5.0
 #: How large a file may be to be looked into (bytes).
 LIMIT = 64 << 20
+
+#: Seconds after which a file in a settled folder was not moved there just now.
+RECENT = 300.0
+#: How many characters of a text say which track it is of.
+BEGINNING = 200
 
 VANISHED = "vanished.json"
 TOGETHER = (
@@ -45,15 +51,17 @@ def is_of(known: Claim, session: str | None) -> bool:
     return ref is not None and ref.item == known.item and known.round <= ref.attempt <= known.attempt
 
 
-def belongs(parts: Parts, known: Claim, name: str, data: bytes) -> bool:
+def belongs(parts: Parts, known: Claim, name: str, data: bytes, *, named: bool = False) -> bool:
     """Whether this is the track's own file. Raises DocumentError, OSError.
 
-    A crash may have come before its block was written: then it is what has its name and says what it says.
+    It says so itself, in its block. With `named` a file without one is it, too, if it has the name and begins as the
+    track does: a crash came before the block was written, or an editor has saved what it had from before.
     """
     session = thread.block_session(data)
-    if session is not None or not same_name(name, known.name):
+    if session is not None or not named or not same_name(name, known.name):
         return is_of(known, session)
-    return thread.own_text(data) == thread.own_text(text_of(parts, known))
+    beginning = thread.request(frontmatter.read(spec(parts, known)).body).strip()[:BEGINNING]
+    return beginning != "" and frontmatter.read(data).body.strip().startswith(beginning)
 
 
 class Whereabouts:
@@ -170,7 +178,7 @@ class Whereabouts:
 
     def _new(self, states: Iterable[State]) -> Iterator[tuple[State, str]]:
         """Files that came into these folders within the last minutes: a rename changes the ctime."""
-        recent = time.time() - 300.0
+        recent = time.time() - RECENT
         for state in states:
             for name in self._parts.store.names(state):
                 try:
@@ -185,6 +193,8 @@ class Whereabouts:
         try:
             if not is_regular(path) or os.lstat(path).st_size > LIMIT:
                 return False
-            return belongs(self._parts, known, path.name, self._parts.files.read(path))
+            # What has lain there for long is somebody else's.
+            recent = place[0] == QUEUED or os.lstat(path).st_ctime >= time.time() - RECENT
+            return belongs(self._parts, known, path.name, self._parts.files.read(path), named=recent)
         except (NotNow, DocumentError, OSError):
             return False

@@ -24,10 +24,12 @@ KINDS = {
     "stubborn": Part(),
     "dies": Part(dies=True),
     "hangs": Part(lasts=None),
+    "asks": Part(asks="which?"),
 }
 CHECKED = ("writes", "stubborn")
-#: How many sessions a claim of this kind comes to.
-SESSIONS = {"stubborn": 2}
+#: How many sessions a claim of this kind comes to: at least, and at most. Who asked once asks no more.
+LEAST = {"stubborn": 2}
+MOST = {"stubborn": 2, "asks": 2}
 #: Where it ends when nobody interrupts it.
 ENDS = {"stubborn": "failed", "dies": "failed", "hangs": ""}
 
