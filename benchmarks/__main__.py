@@ -53,9 +53,8 @@ def machine() -> str:
         ),
         platform.machine(),
     )
-    load = os.getloadavg()[0]
     system = f"Linux {platform.release()}, Python {platform.python_version()}"
-    return f"{os.cpu_count()} x {model}, {system}, load {load:.1f}"
+    return f"{os.cpu_count()} x {model}, {system}, load {os.getloadavg()[0]:.1f}"
 
 
 def main() -> int:

@@ -31,7 +31,9 @@ class Nq:
         self.env = {"PATH": os.environ["PATH"], self.variable: self.mark, "HOME": str(home)}
 
     def add(self, *command: str) -> None:
-        subprocess.run(["nq", "-q", *command], env=self.env, cwd=self.home, check=True, capture_output=True)
+        subprocess.run(
+            ["nq", "-q", *command], env=self.env, cwd=self.home, check=True, capture_output=True, timeout=60
+        )
 
     def start(self) -> None:
         """There is no daemon: each job waits for the ones before it by itself."""
@@ -75,10 +77,12 @@ class Tsp:
         self.start()
 
     def add(self, *command: str) -> None:
-        subprocess.run(["tsp", *command], env=self.env, cwd=self.home, check=True, capture_output=True)
+        subprocess.run(
+            ["tsp", *command], env=self.env, cwd=self.home, check=True, capture_output=True, timeout=60
+        )
 
     def start(self) -> None:
-        subprocess.run(["tsp"], env=self.env, cwd=self.home, check=True, capture_output=True)
+        subprocess.run(["tsp"], env=self.env, cwd=self.home, check=True, capture_output=True, timeout=60)
 
     def daemon(self) -> int:
         found = listener(Path(self.mark))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon.kernel.clock import Now, stamp
+from daemon.kernel.observe import Observer
 from daemon.kernel.parts import Parts
 from daemon.lock import boot_id
 from daemon.notify import Notifier
@@ -40,7 +41,15 @@ class Status:
         self.ticks = 0
         self.glances = 0
 
-    def publish(self, now: Now, world: World, due: list[Action], phase: str, degraded: str | None) -> None:
+    def publish(
+        self,
+        now: Now,
+        world: World,
+        due: list[Action],
+        phase: str,
+        degraded: str | None,
+        observer: Observer,
+    ) -> None:
         """Write it when something has changed, or as a sign of life."""
         waits = [action for action in due if isinstance(action, Wait)]
         sessions = [observed for observed in world.observed if isinstance(observed, SESSIONS)]
@@ -56,13 +65,14 @@ class Status:
             "slots": {"used": len(sessions), "total": total},
             "running": [self._session(observed, waits) for observed in sessions],
             "waiting": [_waiting(wait, now) for wait in waits[:NAMED]],
-            "waiting_total": len(waits),
+            "waiting_total": len(waits) + observer.hidden,
+            "reading": observer.room.unread,
         }
         if state != self._state or now.mono - self._written_at >= BEAT:
             self._state = state
             self._write(now)
         self._notifier.status(
-            f"{phase}: {len(sessions)} of {total} slots, {len(waits) - len(sessions)} waiting"
+            f"{phase}: {len(sessions)} of {total} slots, {len(waits) - len(sessions) + observer.hidden} waiting"
         )
 
     def fault(self, now: Now, reason: str) -> None:

@@ -33,13 +33,16 @@ from daemon.notify import Notifier
 from daemon.spool.sessions import is_shut
 from daemon.spool.states import ACTIVE, QUEUED, State
 from daemon.spool.watcher import Notes, Watcher
-from daemon.status import Status
+from daemon.status import NAMED, Status
 from daemon.tracks import requests
 from daemon.tracks.actions import Action, Wait
 from daemon.tracks.machine import Blocked, Candidate, Limits, decide
 
-#: Seconds between two full scans; longer when a scan itself takes long.
+#: Seconds between two scans; longer when a scan itself takes long.
 RESCAN = 5.0
+#: How many times as long as the last one took is between two scans that look at every file that waits: without a
+#: watcher, and with one, which tells of what is saved in place, so that names are enough in between.
+SPARE = (50, 500)
 #: Seconds between two tries of a disk that refused.
 PROBE = (2.0, 60.0)
 #: Faults of the loop itself in a row after which it ends, for systemd to start it anew.
@@ -81,6 +84,7 @@ class Supervisor:
     _watcher: Watcher | None = None
     _notes: Notes = field(default_factory=Notes)
     _scan_due: float = 0.0
+    _whole_due: float = 0.0
     _sweep_due: float | None = 0.0
     _windows_due: float = 0.0
     _faults: int = 0
@@ -94,7 +98,7 @@ class Supervisor:
     _status: Status = field(init=False)
 
     def __post_init__(self) -> None:
-        self._observer = Observer(self.parts)
+        self._observer = Observer(self.parts, NAMED)
         self._enactor = Enactor(self.parts, self._observer)
         self._status = Status(self.parts, self.notifier)
 
@@ -152,7 +156,7 @@ class Supervisor:
         self.parts.log.error("the loop failed", faults=self._faults, traceback=traceback.format_exc())
         if isinstance(error, OSError) and (place := self._enactor.refusing(error)) is not None:
             self._degrade(now, f"{error.strerror or error} ({error.filename})", place)
-        self._scan_due = now.mono  # look at everything again, the lock first
+        self._scan_due = self._whole_due = now.mono  # look at everything again, the lock first
         self._status.fault(now, f"the loop failed: {error}")
         return now.mono + min(2.0**self._faults, 30.0)
 
@@ -183,7 +187,7 @@ class Supervisor:
                 again = True
                 with self._disk(now):
                     self._enactor.enact(action, now)
-        self._status.publish(now, world, due, self._phase(), self._reason())
+        self._status.publish(now, world, due, self._phase(), self._reason(), self._observer)
         self._tidy_windows(now)
         return now.mono if again else self._next(now, due)
 
@@ -200,6 +204,10 @@ class Supervisor:
 
     def _next(self, now: Now, due: list[Action]) -> float:
         moments = [self._scan_due]
+        again = self._observer.again(now.mono)
+        if again is not None and again <= now.mono:
+            return now.mono
+        moments += [again] if again is not None else []
         moments += [action.until for action in due if isinstance(action, Wait) and action.until is not None]
         if self._sweep_due is not None:
             moments.append(self._sweep_due)
@@ -307,12 +315,21 @@ class Supervisor:
             began = time.monotonic()
             self._make_folders()
             os.listdir(self.parts.workspace.requests)  # nobody could ask for anything
-            self.parts.store.scan(now.wall)
+            told = self._watcher is not None and self._watcher.alive()
+            whole = not told or notes.overflow or now.mono >= self._whole_due
+            if whole:
+                self.parts.store.scan(now.wall)
+            else:
+                self.parts.store.scan_names(now.wall)
+                self.parts.store.look(notes.paths)
             self._enactor.history.clear_reasons()
             if self._blind:
                 self.parts.log.info("looks again")
             self._blind, self._blinks = "", 0
-            self._scan_due = now.mono + max(RESCAN, 50 * (time.monotonic() - began))
+            took = time.monotonic() - began
+            if whole:
+                self._whole_due = now.mono + max(RESCAN, SPARE[told] * took)
+            self._scan_due = now.mono + (max(RESCAN, SPARE[0] * took) if not told else RESCAN)
             self._check_watcher()
         else:
             self.parts.store.look(notes.paths)
@@ -321,6 +338,7 @@ class Supervisor:
                 entry = self.parts.store.entries("queued").get(path.name)
                 if entry is not None:
                     self.parts.stillness.arrived("queued", path.name, entry.ctime_ns)
+                    self._observer.room.touch([("queued", path.name)])
 
     def _make_folders(self) -> None:
         """A folder of the queue that somebody removed is made again; what lay in it is theirs to bring back."""

@@ -245,9 +245,13 @@ def ignored(queued: Path) -> list[str]:
 def live(workspace: Workspace) -> list[tuple[Ref, dict[str, Any]]]:
     """(session, claim) of every track that is claimed and not settled, by id."""
     found = []
+    root = str(workspace.sessions)
     for ref in newest_sessions(workspace).values():
+        # Most are settled: one look each, and no file is read.
+        if os.path.lexists(f"{root}/{ref.id}/settled"):
+            continue
         directory = workspace.sessions / ref.id
         claim = read_json(directory / "claim.json")
-        if claim is not None and not os.path.lexists(directory / "settled"):
+        if claim is not None:
             found.append((ref, claim))
     return sorted(found, key=lambda pair: pair[0].item)

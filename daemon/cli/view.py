@@ -123,7 +123,7 @@ def gather(workspace: Workspace) -> dict[str, Any]:
         busy = {row["id"] for row in running}
         waiting = [row for row in state.get("waiting", []) if row["needs_you"] or row["subject"] not in busy]
     else:
-        waiting, unusable = _without_daemon(workspace, running, len(queued), daemon=there is not None)
+        waiting, unusable = _without_daemon(workspace, state, running, len(queued), daemon=there is not None)
     shown = [row.name for row in (*failed, *done)] + [*queued, *(row["subject"] for row in waiting)]
     asking = {row["subject"] for row in waiting if row["needs_you"]}
     running = [row for row in running if row["phase"] != "asks" or row["id"] not in asking]
@@ -174,9 +174,12 @@ def settings_changed(workspace: Workspace, state: dict[str, Any]) -> bool:
 
 
 def _without_daemon(
-    workspace: Workspace, running: list[dict[str, Any]], queued: int, *, daemon: bool
+    workspace: Workspace, state: dict[str, Any], running: list[dict[str, Any]], queued: int, *, daemon: bool
 ) -> tuple[list[dict[str, Any]], bool]:
     """(the rows of what waits, whether the settings are unusable); what is open gets its note."""
+    nothing = queued > EXPLAINED or not (queued or running)
+    if nothing and "settings_mtime_ns" in state and not settings_changed(workspace, state):
+        return [], False  # the last daemon could use them; loading them takes longer than all the rest
     from adapters.errors import AdapterError
     from daemon.cli import deciding
     from daemon.config import Settings

@@ -49,7 +49,7 @@ class Edit:
 @dataclass(slots=True)
 class Memory:
     peeks: dict[tuple[str, str], Peek] = field(default_factory=dict)
-    arrivals: dict[tuple[str, str], int] = field(default_factory=dict)
+    arrivals: dict[tuple[State, str], int] = field(default_factory=dict)
     next_arrival: int = 0
     #: Sessions with a start or a conclusion at work in the pool.
     starting: set[str] = field(default_factory=set)
@@ -87,8 +87,8 @@ class Memory:
     marked: set[str] = field(default_factory=set)
     #: Where a person has moved the file of an open session: (state, name).
     homes: dict[str, tuple[State, str]] = field(default_factory=dict)
-    #: The names of the settled folders among which a missing file was not found.
-    searched: dict[str, tuple[frozenset[str], ...]] = field(default_factory=dict)
+    #: The versions of done/ and failed/ in which a missing file was not found.
+    searched: dict[str, tuple[int, int]] = field(default_factory=dict)
     forced: set[str] = field(default_factory=set)
     reaping: set[str] = field(default_factory=set)
     reaped: set[str] = field(default_factory=set)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from daemon.kernel.clock import Now, seconds
 from daemon.kernel.edits import Edits, edits_of, unheard
 from daemon.kernel.memory import Peek
 from daemon.kernel.parts import Parts
+from daemon.kernel.room import Judged, Key, Room
 from daemon.kernel.route import NoRoute, Route
 from daemon.kernel.whereabouts import Whereabouts
 from daemon.spool import claim as claiming
@@ -46,6 +48,7 @@ from daemon.tracks.machine import (
 )
 from daemon.tracks.track import Loaded, Time, TrackId, load, parse_after
 
+OPEN: tuple[State, ...] = (QUEUED, ACTIVE)
 #: Seconds for which a bad file is shown before it is refused, counted from its last change.
 FAULT_SHOWN = 10.0
 EMPTY_SHOWN = 60.0
@@ -63,11 +66,14 @@ JUST_SETTLED = 60.0
 class _Queue:
     """What holds for all the files that wait.
 
-    ids: who owns which id, for `after`. astray: tracks that are worked on and whose file is not in active/.
+    ids: the names of the files that go by an id, for `after`. astray: tracks that are worked on and whose file is
+        not in active/.
     riddles: track -> its open session whose claim cannot be read.
+    names: open session -> the name of its file, and whether it is being settled.
     """
 
-    ids: dict[str, str] = field(default_factory=dict)
+    ids: Mapping[str, list[str]] = field(default_factory=dict)
+    names: dict[str, tuple[str, bool]] = field(default_factory=dict)
     astray: set[str] = field(default_factory=set)
     riddles: dict[str, str] = field(default_factory=dict)
 
@@ -86,18 +92,30 @@ def not_built(loaded: Loaded) -> Iterator[Problem]:
 
 
 class Observer:
-    def __init__(self, parts: Parts) -> None:
+    """`shown`: how many of the files that wait are in the world though nothing is due for them; None: all."""
+
+    def __init__(self, parts: Parts, shown: int | None = None) -> None:
         self._parts = parts
         self.edits = Edits(parts)
         self.whereabouts = Whereabouts(parts, self.peek)
-        self._by_name: dict[State, tuple[frozenset[str], frozenset[str]]] = {}
+        self._by_name: dict[State, tuple[int, frozenset[str]]] = {}
+        self._shown = shown
+        self.room = Room(shown)
+        self._begun = False
+        #: How many more wait than are in the world.
+        self.hidden = 0
+        self._owners: dict[str, list[str]] = {}
+        self._ids_known: dict[Key, tuple[str, ...]] = {}
+        self._ids_changed = False
+        self._before: tuple[_Queue, set[str]] = (_Queue(), set())
+        self._settled_seen = (-1, -1)
 
     def observe(self, now: Now, *, claim: bool = True, closed: str = "") -> World:
         """Everything that the machine decides from."""
         stops = self._stops()
         found: list[Observed] = []
         held: set[str] = set()
-        queue = _Queue()
+        queue = _Queue(self._owners)
         opened = self._parts.sessions.open()
         for ref in opened:
             known = self._parts.sessions.claim(ref.id)
@@ -106,6 +124,7 @@ class Observer:
                 continue
             name = self.whereabouts.name(known, held)
             held.add(name)
+            queue.names[ref.id] = (name, False)
             if name not in self._parts.store.entries(ACTIVE):
                 queue.astray.add(ref.item)
             self.whereabouts.note(replace(known, name=name), now)
@@ -118,19 +137,22 @@ class Observer:
             )
             if observed is not None:
                 found.append(observed)
-        waiting = self._waiting(held)
-        for entry in waiting:
-            for track_id in self._ids_of(entry):
-                queue.ids.setdefault(track_id, entry.name)
-        for entry in waiting:
-            observed = self._guarded(
-                entry.name,
-                entry.signature,
-                lambda entry=entry: self._candidate(entry, now, queue, held),  # type: ignore[misc]
-            )
-            if observed is not None:
-                found.append(observed)
-        return World(tuple(found), claiming=claim, closed=closed)
+            if ref.id in queue.names:
+                queue.names[ref.id] = (queue.names[ref.id][0], isinstance(observed, Settling))
+        slots = sum(
+            each.slot if isinstance(each, Parked) else not isinstance(each, Blocked) for each in found
+        )
+        free = self._parts.settings.limits.slots - slots if claim else 0
+        try:
+            self._gather(now, queue, held)
+            listed = self.room.look(now.mono, max(0, free), lambda key: self._judge(key, now, queue, held))
+        except BaseException:
+            # What had changed is not known any more: everything is looked at again.
+            self.room = Room(self._shown)
+            self._begun = False
+            raise
+        self.hidden = max(0, len(self._parts.memory.arrivals) - len(listed))
+        return World((*found, *listed), claiming=claim, closed=closed)
 
     # -- one faulty track never stops the loop --------------------------------------------------
 
@@ -269,22 +291,101 @@ class Observer:
 
     # -- files that wait -------------------------------------------------------------------------
 
-    def _waiting(self, held: set[str]) -> list[Entry]:
-        store, memory = self._parts.store, self._parts.memory
-        found = [*store.entries(QUEUED).values()]
-        found += [entry for entry in store.entries(ACTIVE).values() if entry.name not in held]
-        keys = {(entry.state, entry.name) for entry in found}
-        for key in [key for key in memory.peeks if key not in keys]:
-            del memory.peeks[key]
-        for key in [key for key in memory.arrivals if key not in keys]:
-            del memory.arrivals[key]
-        self._parts.stillness.forget(keys | {(ACTIVE, name) for name in held})
+    def _gather(self, now: Now, queue: _Queue, held: set[str]) -> None:
+        """Find what has to be judged again."""
+        store, memory, room = self._parts.store, self._parts.memory, self.room
+        untold = room.untold(now.mono)
+        with contextlib.suppress(OSError):  # a folder that is shut: the loop's own look says so
+            store.look(store.path(*key) for key in untold)
+        changed = store.changes()
+        if not self._begun:
+            self._begun = True
+            changed = {(state, name) for state in OPEN for name in store.entries(state)}
+            changed |= memory.arrivals.keys()
+        before, held_before = self._before
+        self._before = queue, set(held)
+        # What a session works on does not wait, and what it leaves or settles may be saved once more.
+        names = held ^ held_before
+        for session in queue.names.keys() | before.names.keys():
+            one, other = queue.names.get(session), before.names.get(session)
+            if one != other:
+                names |= {name for name, _ in filter(None, (one, other))}
+        changed |= {(state, name) for name in names for state in OPEN}
+        new = []
+        for key in changed:
+            state, name = key
+            entry = store.entries(state).get(name)
+            if entry is None or (state == ACTIVE and name in held):
+                self._forget(key)
+                continue
+            if key not in memory.arrivals:
+                new.append(entry)
         # Whatever was there before the daemon came is in the order of its last change.
-        new = [entry for entry in found if (entry.state, entry.name) not in memory.arrivals]
         for entry in sorted(new, key=lambda entry: (entry.ctime_ns, entry.name)):
             memory.arrivals[entry.state, entry.name] = memory.next_arrival
             memory.next_arrival += 1
-        return found
+            # By its name at least: what others wait for may be among those that are read later.
+            self._own((entry.state, entry.name), entry)
+        there = [key for key in changed if key in memory.arrivals]
+        room.touch(sorted(there, key=lambda key: memory.arrivals[key]))
+        room.touch(untold)
+        if (queue.astray, queue.riddles) != (before.astray, before.riddles):
+            room.touch_all()
+        settled = (store.version(DONE), store.version(FAILED))
+        if queue.names != before.names or settled != self._settled_seen or self._ids_changed:
+            room.touch_bound()
+        self._settled_seen, self._ids_changed = settled, False
+
+    def again(self, now: float) -> float | None:
+        """When to look again at the latest for what waits (monotonic s); None: when something changes."""
+        return now if self._ids_changed else self.room.again(now)
+
+    def _forget(self, key: Key) -> None:
+        self.room.forget(key)
+        self._parts.memory.peeks.pop(key, None)
+        self._parts.memory.arrivals.pop(key, None)
+        self._parts.stillness.forget(*key)
+        self._disown(key)
+
+    def _own(self, key: Key, entry: Entry) -> None:
+        """Note which ids it goes by."""
+        ids = tuple(dict.fromkeys(self._ids_of(entry)))
+        if self._ids_known.get(key) == ids:
+            return
+        self._disown(key)
+        self._ids_known[key] = ids
+        for track in ids:
+            self._owners.setdefault(track, []).append(entry.name)
+        self._ids_changed = True
+
+    def _disown(self, key: Key) -> None:
+        for track in self._ids_known.pop(key, ()):
+            names = self._owners[track]
+            names.remove(key[1])
+            if not names:
+                del self._owners[track]
+            self._ids_changed = True
+
+    def _judge(self, key: Key, now: Now, queue: _Queue, held: set[str]) -> Judged | None:
+        entry = self._parts.store.entries(key[0]).get(key[1])
+        if entry is None or key not in self._parts.memory.arrivals:
+            return None
+        untold: list[str] = []
+        observed = self._guarded(
+            entry.name, entry.signature, lambda: self._candidate(entry, now, queue, held, untold)
+        )
+        if observed is None:
+            return None
+        self._own(key, entry)
+        if not isinstance(observed, Candidate):
+            return Judged(observed, untold=isinstance(observed, Parked) and not observed.ours)
+        moments = [hold.until for hold in observed.holds]
+        if observed.fault is not None:
+            moments.append(observed.fault.refuse_at)
+        later = [moment for moment in moments if moment is not None and moment > now.mono]
+        peek = self._parts.memory.peeks.get(key)
+        follows = peek is not None and any(isinstance(each, TrackId) for each in peek.after)
+        return Judged(observed, min(later, default=None), follows or None in moments, bool(untold))
 
     def peek(self, entry: Entry) -> Peek:
         """Read a file that has changed since it was read last. Raises NotNow, OSError."""
@@ -326,10 +427,14 @@ class Observer:
             yield peek.block_id
         yield slug(entry.name[: -len(".md")])
 
-    def _candidate(self, entry: Entry, now: Now, queue: _Queue, held: set[str]) -> Candidate | None:
+    def _candidate(
+        self, entry: Entry, now: Now, queue: _Queue, held: set[str], untold: list[str]
+    ) -> Candidate | None:
+        """`untold`: takes the reasons to wait of whose end no event tells."""
         store, memory = self._parts.store, self._parts.memory
         candidate = Candidate(entry.name, entry.state, memory.arrivals[entry.state, entry.name])
         if why := claiming.odd(entry, self._parts.uid):
+            untold.append(why)
             return replace(candidate, holds=(Hold(why, needs_you=True),))
         lock = claiming.editor_lock(
             store.folder(entry.state), entry.name, store.others(entry.state), now.wall
@@ -341,6 +446,7 @@ class Observer:
             holds.append(Hold(f"tried again soon: {pause.why}", pause.until, needs_you=pause.stuck))
         if isinstance(still, claiming.Stirring):
             holds.append(Hold(still.why, still.until))
+            untold += [still.why] if still.until is None else []
         try:
             peek = self.peek(entry)
         except NotNow as error:
@@ -348,6 +454,7 @@ class Observer:
         except FileNotFoundError:
             return None
         except PermissionError:
+            untold.append("permission denied")
             return replace(
                 candidate,
                 holds=(Hold("it cannot be read: permission denied", unblock="chmod u+r it", needs_you=True),),
@@ -486,7 +593,7 @@ class Observer:
         """Whether what `start` waits for, directly or not, is this track itself."""
         seen, left = {start}, [start]
         while left and len(seen) < CHAIN:
-            name = queue.ids.get(left.pop())
+            name = next(iter(queue.ids.get(left.pop(), ())), None)
             peek = self._parts.memory.peeks.get((QUEUED, name)) if name is not None else None
             for moment in peek.after if peek is not None else ():
                 if isinstance(moment, Time):
@@ -504,7 +611,7 @@ class Observer:
             return settlement(self._parts, session)
         return self._parts.sessions.settlement(session)
 
-    def state_of(self, track_id: str, queued: dict[str, str]) -> str:
+    def state_of(self, track_id: str, queued: Container[str]) -> str:
         """``done``, ``failed``, ``queued``, ``active`` or ``unknown``."""
         if track_id in queued:
             return "queued"
@@ -521,11 +628,12 @@ class Observer:
 
     def _settled_ids(self, state: State) -> frozenset[str]:
         """The ids that the names in a settled folder give; made anew only when the names have changed."""
-        names = self._parts.store.names(state)
-        known = self._by_name.get(state)
-        if known is None or known[0] is not names:
+        store, known = self._parts.store, self._by_name.get(state)
+        version = store.version(state)
+        if known is None or known[0] != version:
+            names = store.names(state)
             ids = frozenset(slug(name[: -len(".md")]) for name in names if name.endswith(".md"))
-            self._by_name[state] = known = (names, ids)
+            self._by_name[state] = known = (version, ids)
         return known[1]
 
     # -- what claiming needs ---------------------------------------------------------------------

@@ -23,7 +23,7 @@ from daemon.kernel.memory import Peek
 from daemon.kernel.parts import Parts
 from daemon.spool import frontmatter
 from daemon.spool.sessions import Claim, encode, parse
-from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, SETTLED, State
+from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, State
 from daemon.spool.store import Entry, is_regular, same_name
 from daemon.tracks import thread
 from daemon.tracks.machine import Wish
@@ -168,13 +168,12 @@ class Whereabouts:
         for (state, name), peek in memory.peeks.items():
             if state == QUEUED and name in queued and is_of(known, peek.block_session):
                 yield QUEUED, name
-        names = tuple(store.names(state) for state in sorted(SETTLED))
-        searched = memory.searched.get(known.session)
-        if searched is not None and all(a is b for a, b in zip(searched, names, strict=True)):
+        versions = (store.version(DONE), store.version(FAILED))
+        if memory.searched.get(known.session) == versions:
             return
         yield from ((state, known.name) for state in (DONE, FAILED) if known.name in store.names(state))
         yield from self._new((DONE, FAILED))
-        memory.searched[known.session] = names
+        memory.searched[known.session] = versions
 
     def _new(self, states: Iterable[State]) -> Iterator[tuple[State, str]]:
         """Files that came into these folders within the last minutes: a rename changes the ctime."""

@@ -77,10 +77,10 @@ class Stillness:
             self._steady_since = wall
         self._offset = offset
 
-    def forget(self, names: set[tuple[State, str]]) -> None:
-        for key in [key for key in self._seen if key not in names]:
-            del self._seen[key]
-            self._arrived.pop(key, None)
+    def forget(self, state: State, name: str) -> None:
+        """It is not there any more."""
+        self._seen.pop((state, name), None)
+        self._arrived.pop((state, name), None)
 
     def judge(self, entry: Entry, mono: float, wall: float, lock: str | None) -> Quiet | Stirring:
         still = self.unchanged_for(entry, mono, wall)

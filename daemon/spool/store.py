@@ -5,7 +5,8 @@ Invariants kept here:
 * the daemon never writes into ``queued/``: it renames out of it, and back untouched;
 * a move is one rename that never overwrites, followed by an fsync of both directories;
 * a settled name that is taken becomes ``name~2.md``, shortened where that would be too long;
-* a scan reads no file and looks only at what may have changed.
+* a scan reads no file and looks only at what may have changed;
+* whatever a look finds changed is among the `changes`, once.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import re
 import secrets
 import stat
 from collections.abc import Collection, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from daemon.durable import Files
 from daemon.errors import IllegalTransition
-from daemon.spool.states import ACTIVE, FAILED, QUEUED, SETTLED, STATES, TRANSITIONS, State
+from daemon.spool.states import FAILED, QUEUED, SETTLED, STATES, TRANSITIONS, State
 
 #: A directory whose mtime is younger than this (s) may change again without a new mtime.
 RACY = 2.0
@@ -60,6 +62,18 @@ class Entry:
 def is_litter(name: str) -> bool:
     """Names that editors and sync programs leave beside real files, and whatever is not ``*.md``."""
     return not name.endswith(".md") or _LITTER.fullmatch(name) is not None
+
+
+def locked_by(name: str) -> tuple[str, ...]:
+    """The items of which this can be an editor's swap or lock file."""
+    found = []
+    if name.startswith(".") and name.endswith(".swp"):
+        found.append(name[1:-4])
+    if name.startswith(".#"):
+        found.append(name[2:])
+    if name.startswith(".~lock.") and name.endswith("#"):
+        found.append(name[7:-1])
+    return tuple(found)
 
 
 def _kind(mode: int) -> str:
@@ -119,7 +133,9 @@ class _Folder:
     entries: dict[str, Entry] = field(default_factory=dict)
     others: frozenset[str] = frozenset()
     mtime_ns: int = -1
-    settled_names: frozenset[str] = frozenset()
+    settled_names: set[str] = field(default_factory=set)
+    #: Grows with every change of the settled names.
+    version: int = 0
 
 
 class Store:
@@ -129,6 +145,7 @@ class Store:
         self.root = root
         self.files = files
         self._folders: dict[State, _Folder] = {state: _Folder() for state in STATES}
+        self._changed: set[tuple[State, str]] = set()
 
     def folder(self, state: State) -> Path:
         return self.root / state
@@ -140,25 +157,63 @@ class Store:
 
     def scan(self, wall: float) -> None:
         """Look at everything that may have changed: the open folders file by file, the settled ones by name."""
-        for state in (QUEUED, ACTIVE):
-            folder = self._folders[state]
-            entries, others = {}, []
-            with os.scandir(self.folder(state)) as listing:
-                for item in listing:
-                    if is_litter(item.name):
-                        others.append(item.name)
-                        continue
-                    entry = self._stat(state, item.name)
-                    if entry is not None:
-                        entries[item.name] = entry
-            folder.entries, folder.others = entries, frozenset(others)
-        for state in SETTLED:
+        self._scan(wall, whole=True)
+
+    def scan_names(self, wall: float) -> None:
+        """As `scan`, but in the open folders, too, only for names that came or went: somebody else tells what is
+        saved in place."""
+        self._scan(wall, whole=False)
+
+    def _scan(self, wall: float, *, whole: bool) -> None:
+        for state in STATES:
             folder = self._folders[state]
             seen = os.stat(self.folder(state)).st_mtime_ns
-            if seen != folder.mtime_ns:
-                folder.settled_names = frozenset(os.listdir(self.folder(state)))
-                # Two changes within one clock tick of the file system share an mtime.
-                folder.mtime_ns = seen if wall - seen / 1e9 > RACY else -1
+            if seen == folder.mtime_ns and (state in SETTLED or not whole):
+                continue
+            if state in SETTLED:
+                self._list_settled(state)
+            else:
+                self._list_open(state, whole)
+            # Two changes within one clock tick of the file system share an mtime.
+            folder.mtime_ns = seen if wall - seen / 1e9 > RACY else -1
+
+    def _list_settled(self, state: State) -> None:
+        folder = self._folders[state]
+        names = set(os.listdir(self.folder(state)))
+        if names != folder.settled_names:
+            folder.settled_names = names
+            folder.version += 1
+
+    def _list_open(self, state: State, whole: bool) -> None:
+        folder = self._folders[state]
+        names: set[str] = set()
+        others: set[str] = set()
+        for name in os.listdir(self.folder(state)):
+            (others if is_litter(name) else names).add(name)
+        gone = folder.entries.keys() - names
+        for name in gone:
+            self._put(state, name, None)
+        for name in names if whole else names - folder.entries.keys():
+            self._put(state, name, self._stat(state, name))
+        for name in folder.others ^ others:
+            self._note_other(state, name)
+        folder.others = frozenset(others)
+
+    def _put(self, state: State, name: str, entry: Entry | None) -> None:
+        entries = self._folders[state].entries
+        if entries.get(name) is entry:
+            return
+        self._changed.add((state, name))
+        if entry is None:
+            del entries[name]
+        else:
+            entries[name] = entry
+
+    def _note_other(self, state: State, name: str) -> None:
+        """What an editor keeps beside a file says something about that file."""
+        for item in locked_by(name):
+            if item in self._folders[state].entries:
+                self._changed.add((state, item))
 
     def look(self, paths: Iterable[Path]) -> None:
         """Look again at these paths only."""
@@ -169,19 +224,25 @@ class Store:
             folder = self._folders[state]
             if state in SETTLED:
                 folder.mtime_ns = -1
-                present = os.path.lexists(path)
-                names = set(folder.settled_names)
-                (names.add if present else names.discard)(path.name)
-                folder.settled_names = frozenset(names)
+                if os.path.lexists(path) != (path.name in folder.settled_names):
+                    folder.settled_names ^= {path.name}
+                    folder.version += 1
             elif is_litter(path.name):
-                present = os.path.lexists(path)
-                folder.others = folder.others | {path.name} if present else folder.others - {path.name}
+                if os.path.lexists(path) != (path.name in folder.others):
+                    folder.others ^= {path.name}
+                    self._note_other(state, path.name)
             else:
-                entry = self._stat(state, path.name)
-                if entry is None:
-                    folder.entries.pop(path.name, None)
-                else:
-                    folder.entries[path.name] = entry
+                self._put(state, path.name, self._stat(state, path.name))
+
+    def changes(self) -> set[tuple[State, str]]:
+        """The files of the open folders that have come, gone or changed, or an editor's file beside them, since
+        this was asked last."""
+        found, self._changed = self._changed, set()
+        return found
+
+    def version(self, state: State) -> int:
+        """Of a settled folder: another number when its names are not the same any more."""
+        return self._folders[state].version
 
     def differs(self, path: Path) -> bool:
         """Whether what lies at this path is not what the last look saw (so an event about it is news)."""
@@ -193,13 +254,13 @@ class Store:
             return os.path.lexists(path) != (path.name in folder.settled_names)
         if is_litter(path.name):
             return os.path.lexists(path) != (path.name in folder.others)
-        return self._stat(state, path.name) != folder.entries.get(path.name)
+        return self._stat(state, path.name) is not folder.entries.get(path.name)
 
     def entries(self, state: State) -> dict[str, Entry]:
         """Open folders only: name -> entry."""
         return self._folders[state].entries
 
-    def names(self, state: State) -> frozenset[str]:
+    def names(self, state: State) -> AbstractSet[str]:
         folder = self._folders[state]
         return folder.settled_names if state in SETTLED else frozenset(folder.entries)
 
@@ -208,10 +269,19 @@ class Store:
         return self._folders[state].others
 
     def _stat(self, state: State, name: str) -> Entry | None:
+        """The very entry that is known, where nothing has changed."""
         try:
-            found = os.lstat(self.path(state, name))
+            found = os.lstat(f"{self.root}/{state}/{name}")
         except FileNotFoundError:
             return None
+        known = self._folders[state].entries.get(name)
+        if (
+            known is not None
+            and (known.ctime_ns, known.inode) == (found.st_ctime_ns, found.st_ino)
+            and (known.size, known.mtime) == (found.st_size, found.st_mtime)
+            and (known.uid, known.links) == (found.st_uid, found.st_nlink)
+        ):
+            return known
         return Entry(
             state=state,
             name=name,

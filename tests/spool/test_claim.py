@@ -140,7 +140,7 @@ def test_what_is_gone_is_forgotten(spool: Spool) -> None:
     still, wall = Stillness(), entry.ctime_ns / 1e9 - 5
     still.arrived(QUEUED, "a.md", entry.ctime_ns)
     still.since(entry, 100.0)
-    still.forget(set())
+    still.forget(QUEUED, "a.md")
     assert isinstance(still.judge(entry, 200.0, wall, None), Stirring)
 
 
