@@ -216,9 +216,21 @@ class Repository:
         return self.git(*args).decode("utf-8", "replace").strip()
 
 
-def initialise(path: Path, branch: str, message: str) -> str:
-    """A new repository with one empty commit; returns its hash."""
+def initialise(path: Path, branch: str, message: str, base: str) -> str:
+    """A new repository with one empty commit, which is also kept as the ref `base`; returns its hash."""
     env = _environment(_HARMLESS)
     _run(["init", "--quiet", "--template=", f"--initial-branch={branch}"], path, env, None, 60)
     _run(["commit", "--quiet", "--allow-empty", "--no-verify", "-m", message], path, env, None, 60)
-    return _run(["rev-parse", "HEAD"], path, env, None, 60).decode().strip()
+    # Nobody has worked here yet: its configuration is git's own, and names no program.
+    commit = _tip(path, branch) or _run(["rev-parse", "HEAD"], path, env, None, 60).decode().strip()
+    _run(["update-ref", base, commit], path, env, None, 60)
+    return commit
+
+
+def _tip(path: Path, branch: str) -> str | None:
+    """What a branch that was just made points to, where refs are files; it saves a process."""
+    try:
+        found = (path / ".git/refs/heads" / branch).read_text("ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return found if re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", found) else None

@@ -151,8 +151,7 @@ class Scratch:
         making = path.parent / f".new-{self._mark}-{secrets.token_hex(6)}"
         try:
             making.mkdir(mode=0o700)
-            base = initialise(making, branch, f"empty start of {track}")
-            Repository(making).git("update-ref", BASE_REF, base)
+            base = initialise(making, branch, f"empty start of {track}", BASE_REF)
             making.rename(path)
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)

@@ -289,7 +289,7 @@ def test_a_new_repository_takes_no_template_and_runs_no_hook_of_the_person(
     monkeypatch.setenv("HOME", str(home))
     path = tmp_path / "new"
     path.mkdir()
-    base = initialise(path, "mh/x", "empty start of $(touch x)\n\n`y`")
+    base = initialise(path, "mh/x", "empty start of $(touch x)\n\n`y`", "refs/megaharness/base")
     assert ran(tmp_path) == ""
     repository = Repository(path)
     assert repository.text("rev-parse", "mh/x") == base
