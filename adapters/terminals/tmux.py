@@ -184,8 +184,10 @@ class Tmux:
         command = ["-c", "/", "--", *map(_escaped, words)]
         problem: Exception | None = None
         with self._one_at_a_time():
-            for _ in range(3):
-                self.ensure()
+            for _ in range(4):
+                # Not at first: nearly always it is there, and each question is a process.
+                if isinstance(problem, _NoServer):
+                    self.ensure()
                 try:
                     there = self._windows()
                     for window, number in there:
