@@ -66,18 +66,18 @@ def _asked(before: Track, after: Track) -> str | None:
 
 
 def _message(before: str, after: str) -> str:
-    old, new = before.rstrip(), after.rstrip()
-    if _lines(old) == _lines(new):
+    old, new = _lines(before), _lines(after)
+    if old == new:
         return ""
-    rest = new.removeprefix(old)
-    if new.startswith(old) and (rest[:1] in "\r\n" or not old):
-        return _cut(rest.strip())
-    difference = difflib.unified_diff(_lines(old), _lines(new), "before", "now", lineterm="", n=2)
+    if new[: len(old)] == old:
+        return _cut("\n".join(after.rstrip().splitlines()[len(old) :]).strip())
+    difference = difflib.unified_diff(old, new, "before", "now", lineterm="", n=2)
     return _cut("The text of the task was changed while you work on it:\n\n" + "\n".join(difference))
 
 
 def _lines(text: str) -> list[str]:
-    return [line.rstrip() for line in text.splitlines()]
+    """What counts of it: no white space at the end of a line or of the text."""
+    return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
 def _cut(text: str) -> str:

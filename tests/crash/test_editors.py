@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from tests.crash.editors import Desk, Plan, Slow, VimIntoBare, VimSwap
-from tests.crash.test_enumeration import DroppedAtOnce, InPlace
+from tests.crash.mutants import DroppedAtOnce, InPlace
 from tests.crash.world import Mutant
 from tests.proofs.editors import ONE, cases, play
 

@@ -51,7 +51,7 @@ def test_a_dropped_file_is_run_verified_measured_and_moved(bench):
     (row,) = bench.rows()
     assert row["track_id"] == "make-green"
     assert row["termination"] == "clean"
-    assert row["contract"] == {"checks": 4, "passed": 4, "adherence": 1.0, "to_judge": 1}
+    assert row["contract"] == {"checks": 4, "passed": 4, "adherence": 1.0, "to_judge": 1, "changed": False}
     assert row["gen_ai.usage.input_tokens"] is None
     assert row["cost_usd"] is None
     assert [(r["from"], r["to"]) for r in bench.journal()] == [("queued", "active"), ("active", "done")]

@@ -66,7 +66,7 @@ TABLE: dict[str, tuple[str, ...]] = {
         "crash/test_damage.py::test_a_track_that_is_dropped_again_is_run_also_when_the_clock_was_set_back",
     ),
     "ENOSPC, EDQUOT, EIO, EROFS, EACCES": (
-        "e2e/test_daemon.py::test_a_full_disk_degrades_and_recovers_by_itself",
+        "e2e/test_disk.py::test_a_disk_that_fills_up_is_waited_for",
         "e2e/test_odd.py::test_a_folder_that_cannot_be_looked_at_does_not_end_the_daemon",
         "test_init.py::test_a_disk_in_trouble_is_no_reason_not_to_start",
     ),
