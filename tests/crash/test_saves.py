@@ -30,7 +30,10 @@ def test_a_requeued_file_that_its_editor_makes_again_in_queued_is_an_edit(ws: Pa
     done.write_bytes(done.read_bytes() + b"\nonce more\n")
     world.move("done/one.md", "queued/one.md")
     buffer = (world.workspace.queued / "one.md").read_bytes()
-    steps(world, 4)
+    for _ in range(8):
+        steps(world, 1)
+        if world.running("one"):
+            break
     assert world.running("one")
     world.put("queued/one.md", buffer + b"\nand this\n")
     steps(world, 40)
