@@ -48,6 +48,8 @@ PROBE = (2.0, 60.0)
 #: Faults of the loop itself in a row after which it ends, for systemd to start it anew.
 FAULTS = 5
 EXIT_FAULTS = 70
+#: Seconds after which a request to begin afresh is void when no file has the id.
+VOID = 3600.0
 #: Seconds between two looks at the windows.
 WINDOW_LOOK = 60.0
 #: Names that are ignored, of which it is remembered that they were told.
@@ -439,7 +441,7 @@ class Supervisor:
                             self.parts.files.unlink(request.path)
                     self._force_shut(request.track)
                 case requests.Request(verb="fresh"):
-                    if self._carried_out(request):
+                    if self._carried_out(request) or self._is_void(request, now):
                         with contextlib.suppress(OSError):
                             self.parts.files.unlink(request.path)
 
@@ -449,6 +451,15 @@ class Supervisor:
         return any(
             known is not None and request.path.name in known.extra.get("fresh", []) for known in claims
         )
+
+    def _is_void(self, request: requests.Request, now: Now) -> bool:
+        """Whether nothing that could be claimed afresh has its id, and has not had for long: its file was deleted."""
+        if self._observer.has(request.track) or self._has_session(request.track):
+            return False
+        try:
+            return now.wall - request.path.stat().st_mtime > VOID
+        except FileNotFoundError:
+            return False
 
     def _force_shut(self, track: str) -> None:
         """End a session whose directory its agent has shut: nothing can be asked of its runner there.

@@ -336,6 +336,10 @@ class Observer:
             room.touch_bound()
         self._settled_seen, self._ids_changed = settled, False
 
+    def has(self, track: str) -> bool:
+        """Whether a file that waits goes by this id."""
+        return track in self._owners
+
     def again(self, now: float) -> float | None:
         """When to look again at the latest for what waits (monotonic s); None: when something changes."""
         return now if self._ids_changed else self.room.again(now)

@@ -665,6 +665,7 @@ class Steps(RuleBasedStateMachine):
                 task.less(files=1, claims=not task.bad)
             elif doc.state == "active" and open_session is None:
                 task.perhaps(files=-1, claims=-(not task.bad))
+                task.interrupted = True  # where its claim was about to be written
             elif doc.state == "active":
                 task.interrupted = True  # unless others vanish with it
             elif open_session is None:
