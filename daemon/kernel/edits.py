@@ -172,8 +172,10 @@ class Edits:
                 data=data,
                 message=change.message,
                 name=live.message_name(parts.sessions.path(session)) if change.message else "",
+                # A runner may be on its way with the brief that is written.
                 briefed=isinstance(status, NotStarted)
-                and not (memory.start_tries.get(session) or session in memory.starting),
+                and session not in memory.starting
+                and not os.path.lexists(parts.sessions.path(session) / "brief.md"),
                 keys=change.keys,
                 idle=change.idle,
                 harness=change.harness,

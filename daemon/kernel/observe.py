@@ -260,6 +260,9 @@ class Observer:
             str(known.extra.get("harness", "")),
             free=free if isinstance(free, int) else 0,
         )
+        if known.session in self._parts.memory.concluded:
+            # The last look before it is settled; an event of a save may have been missed.
+            self._parts.store.look([self._parts.store.path(ACTIVE, known.name)])
         entry = self._parts.store.entries(ACTIVE).get(known.name)
         if entry is not None:
             edited = self._patiently(known.session, self.edits.look(known, entry, now), now)
