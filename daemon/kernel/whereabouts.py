@@ -39,10 +39,7 @@ RECENT = 300.0
 BEGINNING = 200
 
 VANISHED = "vanished.json"
-TOGETHER = (
-    "its file vanished together with others (a git checkout?), so it goes on: put them back, "
-    "or end it with mh interrupt"
-)
+TOGETHER = "its file vanished together with others (a git checkout?), so nothing was ended: put them back"
 
 
 def is_of(known: Claim, session: str | None) -> bool:

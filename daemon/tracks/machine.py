@@ -320,8 +320,10 @@ def _answered(blocked: Blocked, world: World, free: int) -> Action:
             return Wait(attempt.track, "is answered, and waits for a free slot", None, "raise [limits] slots")
         case Blocked(answered=True):
             return GoOn(attempt.session)
+    if attempt.puzzle:
+        return Wait(attempt.track, attempt.puzzle, None, f"mh interrupt {attempt.track} ends it", True)
     way = f"mh reply {attempt.track} TEXT, or write it at the end of tracks/active/{attempt.name}"
-    return Wait(attempt.track, attempt.puzzle or f"asks: {blocked.question}", None, way, needs_you=True)
+    return Wait(attempt.track, f"asks: {blocked.question}", None, way, needs_you=True)
 
 
 def _admit(candidates: Iterable[Candidate], world: World, free: int, now: float) -> list[Action]:
@@ -416,7 +418,8 @@ def _due(observed: Session, limits: Limits, now: float) -> Action:
             return TakeEdit(attempt.session)
         case Live(Attempt(edited=edited, puzzle=puzzle) as attempt, note=note):
             quiet = edited.until if edited is not None else None
-            return Wait(attempt.track, puzzle or note or "is running", quiet, needs_you=bool(puzzle))
+            way = f"mh interrupt {attempt.track} ends it" if puzzle else ""
+            return Wait(attempt.track, puzzle or note or "is running", quiet, way, bool(puzzle))
     raise AssertionError(f"no rule for {observed!r}")
 
 

@@ -364,6 +364,10 @@ class Scene(World):
             if settle is not None and settle["termination"] == "blocked" and b"question, attempt" in doc.data:
                 self._answered.add(session)
                 self.save(doc.place, doc.data + b"\n" + self.ledger.word() + b"\n")
+        for session in self.supervisor.parts.memory.together - self._answered:
+            self._answered.add(session)
+            self.ledger.of((self.workspace.sessions / session / "spec.md").read_bytes()).interrupted = True
+            self.ask("interrupt", session.rsplit("-", 2)[0])
 
     def _against_the_ledger(self) -> list[str]:
         if wrong := [*sessions_wrong(self), *litter(self)]:

@@ -342,7 +342,7 @@ ASKS = Conclusion("clean", question="which?", unchecked=1)
         ),
         (Over(BACK, conclusion=MET), Settle(ONE.session, "interrupt/by_person", "queued", BACK.wish.why)),  # type: ignore[union-attr]
         (Over(BACK, conclusion=UNMET), Settle(ONE.session, "incomplete", "queued", BACK.wish.why)),  # type: ignore[union-attr]
-        (Live(replace(ONE, puzzle="where is it?")), Wait("one", "where is it?", None, needs_you=True)),
+        (Live(replace(ONE, puzzle="where is it?")), Wait("one", "where is it?", None, "mh interrupt one ends it", True)),
         (Over(ONE, conclusion=ASKS), Settle(ONE.session, "blocked", "stays", "which?")),
         (Over(ONE, conclusion=ASKS, stop="no"), Settle(ONE.session, "interrupt/by_person", "failed", "it asked: which?")),
         (Blocked(ONE, "which?", answered=True), GoOn(ONE.session)),
