@@ -99,6 +99,10 @@ def _page(found: finding.Found) -> None:
         else "and is not settled yet"
     )
     said = f"{found.id} has ended {where}; this is its log"
+    if found.state == "active" and found.record("settle.json").get("termination") == "blocked":
+        said = (
+            f"{found.id} asks: {clean(found.record('settle.json').get('why'))} (mh reply {found.word} TEXT)"
+        )
     if not sys.stdout.isatty():
         # Beside the log, not in it: who asks without a terminal may be a program.
         click.echo(f"mh: {said}", err=True)

@@ -98,7 +98,7 @@ def _said(action: Action, now: Now, when: str) -> Decided:
         case TakeEdit(session):
             return Decided(session, f"its file was edited; what changed is taken in {when}")
         case GoOn(session):
-            return Decided(session, f"is answered: goes on {when}")
+            return Decided(session, f"goes on {when}")
         case Start(session):
             return Decided(session, f"is claimed: started {when}")
         case Stop(session, why):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import click
@@ -41,9 +42,14 @@ def command(ctx: click.Context, drain: bool) -> None:
                 f"what it does: {found.daemon_log}",
             )
         time.sleep(0.05)
-    left = [ref.item for ref, _ in finding.live(found)]
+    open_tracks = [ref for ref, _ in finding.live(found)]
+    left = [ref.item for ref in open_tracks if not os.path.lexists(found.sessions / ref.id / "settle.json")]
     if left:
-        click.echo(f"ended; {len(left)} running on without it: {', '.join(left[:5])}")
+        more = ", …" if len(left) > 5 else ""
+        click.echo(f"ended; {len(left)} running on without it: {', '.join(left[:5])}{more}")
+        return
+    if open_tracks:
+        click.echo(f"ended; {len(open_tracks)} waiting for your answer: {open_tracks[0].item}, …")
         return
     _end_tmux(found)
     waiting = sum(state == "queued" for state, _ in finding.files(found))

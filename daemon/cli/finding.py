@@ -153,6 +153,8 @@ def find(workspace: Workspace, text: str) -> Found:
         return replace(found, given=str(path.relative_to(workspace.root)))
     known = {*sessions, *names}
     wanted = slug(text.removesuffix(".md")) if text.endswith(".md") else text
+    if wanted not in known and slug(wanted) in known:
+        wanted = slug(wanted)  # as a file is called, an id is not
     ref = parse(text)
     if ref is not None and (workspace.sessions / ref.id).is_dir():
         wanted = ref.item

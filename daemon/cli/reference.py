@@ -125,7 +125,7 @@ def settings_page() -> str:
 #: What the daemon's block shows; the names are those of `thread.Facts`.
 BLOCK = {
     "id": "the track's id, kept when the file is renamed",
-    "status": "the folder",
+    "status": "the folder, or `blocked`: it asks",
     "session": "the newest session; its directory is `sessions/<session>/`",
     "attempt": "which attempt this is",
     "running": "harness and model, as routed",
@@ -171,7 +171,7 @@ def frontmatter_page() -> str:
         "",
         "A check that runs a command gets ten minutes (`[limits] check_minutes`), then its whole process tree is",
         "ended. `clean` is judged before the others run, since they may leave files. The contract is taken from the",
-        "file at the moment of the claim.",
+        "file at the claim; a change while the track runs counts at once, and is shown as one.",
         "",
         "## The daemon's block",
         "",

@@ -16,7 +16,7 @@ from daemon.lock import holder
 from daemon.spool.claim import FILE_LIMIT
 
 
-@click.command("reply")
+@click.command("reply", context_settings={"ignore_unknown_options": True})
 @click.argument("track", metavar="ID", shell_complete=completion.tracks)
 @click.argument("words", metavar="TEXT", nargs=-1, required=True)
 @click.pass_context
@@ -30,12 +30,15 @@ def command(ctx: click.Context, track: str, words: tuple[str, ...]) -> None:
     place = workspace(ctx)
     found = finding.find(place, track)
     if found.path is None:
-        raise UsageError(f"the file of {found.id} is gone", f"mh why {found.word}")
+        raise UsageError(
+            f"the file of {found.id} is gone", f"put it back, or end it: mh interrupt {found.word}"
+        )
     text = sys.stdin.read() if words == ("-",) else " ".join(words)
     append(found.path, text)
-    click.echo(f"{found.id}  {_follows(place, found)}")
     if found.state in ("queued", "active") and holder(place.lock) is None:
-        click.echo("the daemon is not running: mh up -d")
+        click.echo(f"{found.id}  written to its file; it counts when the daemon runs: mh up -d")
+        return
+    click.echo(f"{found.id}  {_follows(place, found)}")
 
 
 def append(path: Path, text: str) -> None:

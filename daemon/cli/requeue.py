@@ -35,6 +35,8 @@ def command(ctx: click.Context, track: str, fresh: bool) -> None:
     found = finding.find(place, track)
     if found.path is None:
         raise UsageError(f"the file of {found.id} is gone", f"its text as claimed: {found.directory}/spec.md")
+    if found.state == "active" and found.record("settle.json").get("termination") == "blocked":
+        raise UsageError(f"{found.id} asks you something", f"mh reply {found.word} TEXT")
     if found.state == "active":
         raise UsageError(f"{found.id} is running", f"mh interrupt {found.word}")
     if fresh and found.session is not None:

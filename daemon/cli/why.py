@@ -131,6 +131,8 @@ def _settled(place: Workspace, found: finding.Found) -> Answer:
     evidence = [_failed_check(found, row) for row in failed] or _last_words(found, settle)
     notes = [f"its work: {facts['work']} (branch {facts['branch']})"] if facts["work"] else []
     notes += edited.kept(place, found.id)
+    if changed := settle.get("extra", {}).get("contract"):
+        notes.append(str(changed))
     log = f"mh log {found.word}"
     checks = settle.get("extra", {}).get("checks", "")
     # "1 of 2 checks failed" is said already; that none was run is not.
@@ -266,6 +268,8 @@ def _notes(place: Workspace, found: finding.Found) -> list[str]:
             notes.append(f"its file cannot be read as you left it, so it goes on with what it had: {faults}")
     except OSError:
         loaded = None
+    if loaded is not None and loaded.is_empty and found.state == "active":
+        notes.append("its file is empty now; it goes on with what it had")
     if loaded is not None and loaded.track.ignored:
         notes.append(f"keys of other programs, kept and ignored: {', '.join(loaded.track.ignored)}")
     if found.state == "active" and found.directory is not None:

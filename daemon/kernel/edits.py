@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adapters import session as live
@@ -40,8 +40,10 @@ def edits_of(parts: Parts, session: str) -> tuple[Edit, ...]:
     known = parts.memory.edits.get(session)
     if known is None:
         known = parts.memory.edits[session] = tuple(_stored(parts, session))
-        if known:
-            parts.memory.undelivered.add(session)
+        if known and known[-1].message and not known[-1].briefed:
+            text = parts.sessions.path(session) / "inbox/text" / f"{known[-1].name}.json"
+            if not os.path.lexists(text) and isinstance(status_of(parts, session), Running):
+                parts.memory.undelivered.add(session)
     return known
 
 
@@ -83,16 +85,26 @@ def _contract(raw: object) -> Contract | None:
     return None
 
 
-def unheard(parts: Parts, known: Claim) -> list[Edit]:
-    """Messages of a person in the file that this session has not got."""
-    messages = [edit for edit in edits_of(parts, known.session) if edit.message and not edit.briefed]
-    if not messages:
-        return []
+def unheard(parts: Parts, known: Claim) -> int:
+    """How many messages of a person, in the file or typed into the pane, this session has not got."""
+    messages = [edit.name for edit in edits_of(parts, known.session) if edit.message and not edit.briefed]
+    path = parts.sessions.path(known.session)
     try:
-        delivered = {message.name for message in live.delivered(parts.sessions.path(known.session))}
+        delivered = {message.name for message in live.delivered(path)}
+        typed = {message.name for message in live.waiting(path) if message.by == "viewer" and message.text}
     except OSError:
-        return messages
-    return [edit for edit in messages if edit.name not in delivered]
+        return len(messages)
+    return len([name for name in messages if name not in delivered]) + len(typed)
+
+
+def refused(edits: Sequence[Edit]) -> list[str]:
+    """What a person changed while it ran and nothing came of, as sentences."""
+    said = []
+    if asked := [edit.harness for edit in edits if edit.harness]:
+        said.append(f"You asked for {asked[-1]} while it ran: it stayed where it was.")
+    if idle := sorted({key for edit in edits for key in edit.idle}):
+        said.append(f"Changed while it ran, without effect: {', '.join(idle)}.")
+    return said
 
 
 class Edits:

@@ -266,12 +266,16 @@ class Observer:
         entry = self._parts.store.entries(ACTIVE).get(known.name)
         if entry is not None:
             edited = self._patiently(known.session, self.edits.look(known, entry, now), now)
-            return replace(attempt, edited=edited, unheard=bool(unheard(self._parts, known)))
+            return replace(attempt, edited=edited, unheard=self._has_not_heard(known))
         if (wish := self.wish(known, now)) is not None:
             return replace(attempt, wish=wish)
         until = self.whereabouts.away_until(known, now)
         edited = Edited(until) if until is not None else None
         return replace(attempt, edited=edited, puzzle=self.whereabouts.puzzle(known))
+
+    def _has_not_heard(self, known: Claim) -> bool:
+        """Asked once it is judged: before that it may still hear."""
+        return known.session in self._parts.memory.concluded and unheard(self._parts, known) > 0
 
     def _patiently(self, session: str, edited: Edited | None, now: Now) -> Edited | None:
         """A file that never comes to rest must not keep its session from being settled."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from daemon.kernel.claimed import shown
 from daemon.kernel.concluding import Concluded, changed_contract
 from daemon.spool.sessions import STAYS, Claim
@@ -19,8 +21,13 @@ def question(known: Claim, concluded: Concluded) -> thread.Question:
     )
 
 
-def result(known: Claim, concluded: Concluded, action: Settle, unheard: int = 0) -> thread.Result:
-    """What comes back into the file. unheard: how many messages of a person the session has not got."""
+def result(
+    known: Claim, concluded: Concluded, action: Settle, unheard: int = 0, refused: Sequence[str] = ()
+) -> thread.Result:
+    """What comes back into the file.
+
+    unheard: how many messages of a person the session has not got. refused: of what they changed, what had no effect.
+    """
     wall = f"{concluded.ended.wall_s:.0f} s" if concluded.ended else "not run"
     # The destination is what happens next; of an attempt that stays, only the end is known.
     word = "attempt ended" if action.destination == STAYS else action.destination
@@ -40,6 +47,7 @@ def result(known: Claim, concluded: Concluded, action: Settle, unheard: int = 0)
             else []
         ),
         *concluded.notes,
+        *refused,
         *([_unheard(unheard, known)] if unheard and action.destination != STAYS else []),
     ]
     lines = [

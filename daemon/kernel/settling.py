@@ -15,7 +15,17 @@ from daemon.errors import DocumentError, NotNow
 from daemon.kernel import evals, report
 from daemon.kernel.claimed import asked, claim_of, digest, facts
 from daemon.kernel.clock import Now, stamp
-from daemon.kernel.edits import Edits, contract_of, edits_of, encoded_contract, loaded, text_of, unheard
+from daemon.kernel.concluding import changed_contract
+from daemon.kernel.edits import (
+    Edits,
+    contract_of,
+    edits_of,
+    encoded_contract,
+    loaded,
+    refused,
+    text_of,
+    unheard,
+)
 from daemon.kernel.history import History
 from daemon.kernel.parts import Parts
 from daemon.kernel.whereabouts import belongs
@@ -49,7 +59,9 @@ class Settler:
         known = claim_of(parts, action.session)
         concluded = parts.memory.concluded[action.session]
         path = parts.sessions.path(action.session)
-        result = report.result(known, concluded, action, len(unheard(parts, known)))
+        result = report.result(
+            known, concluded, action, unheard(parts, known), refused(edits_of(parts, action.session))
+        )
         text = thread.render_result(result)
         if action.termination == BLOCKED:
             text = thread.render_question(report.question(known, concluded))
@@ -69,6 +81,7 @@ class Settler:
                     concluded.conclusion.unchecked,
                     concluded.conclusion.contract,
                 ),
+                "contract": changed_contract(concluded.conclusion.contract),
                 "edits": len(edits_of(parts, action.session)),
                 "place": str(concluded.place.path) if concluded.place else None,
                 "commit": concluded.outcome.commit if concluded.outcome else None,
@@ -332,6 +345,8 @@ class Settler:
         if newest is not None and newest.attempt > known.attempt:
             return
         ref = make(known.item, known.attempt + 1)
+        if known.session in parts.memory.together:
+            parts.memory.together.add(ref.id)
         spec = text_of(parts, known)
         following = replace(
             known,

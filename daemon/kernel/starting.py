@@ -15,6 +15,7 @@ from daemon.kernel.contract import Receipt, load_receipt
 from daemon.kernel.faults import passes
 from daemon.kernel.scratch import Place, Scratch, decode
 from daemon.spool.sessions import Claim, read_json
+from daemon.tracks.changes import DIFFERENCE
 from daemon.tracks.machine import BLOCKED
 from daemon.tracks.track import Loaded
 
@@ -77,7 +78,7 @@ def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) 
         order.loaded.document.body,
         order.loaded.track.done_when,
         next((failed_receipts(session) for session in earlier if os.path.isdir(session / "receipts")), []),
-        [text for session in reversed(earlier) for text in typed(session)],
+        [text for session in reversed(earlier) for text in (*differences(session), *typed(session))],
         [text for session in reversed(earlier) if (text := question(session)) is not None],
         prose=order.harness.capabilities().prose,
         goes_on=any(before == place for before in map(find_place, earlier)),
@@ -137,6 +138,18 @@ def question(session: Path) -> str | None:
     """What a session asked when it ended."""
     intent = read_json(session / "settle.json") or {}
     return str(intent.get("why", "")) if intent.get("termination") == BLOCKED else None
+
+
+def differences(session: Path) -> list[str]:
+    """How a person changed the text of the task while a session ran: the body alone does not say that."""
+    folder = session / "edits"
+    found = []
+    for path in sorted(folder.glob("*.json")) if os.path.isdir(folder) else []:
+        raw = read_json(path) or {}
+        message = raw.get("message")
+        if isinstance(message, str) and message.startswith(DIFFERENCE) and raw.get("briefed") is not True:
+            found.append(message)
+    return found
 
 
 def failed_receipts(session: Path) -> list[Receipt]:

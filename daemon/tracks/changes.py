@@ -21,6 +21,7 @@ from daemon.tracks.track import Loaded, Track
 
 #: Characters of one message: what an agent is told at once.
 MESSAGE_LIMIT = 64 << 10
+DIFFERENCE = "The text of the task was changed while you work on it:"
 NOW = ("priority", "budget", "scope", "done_when")
 LATER = ("after", "project_id", "kind")
 
@@ -72,7 +73,7 @@ def _message(before: str, after: str) -> str:
     if new[: len(old)] == old:
         return _cut("\n".join(after.rstrip().splitlines()[len(old) :]).strip())
     difference = difflib.unified_diff(old, new, "before", "now", lineterm="", n=2)
-    return _cut("The text of the task was changed while you work on it:\n\n" + "\n".join(difference))
+    return _cut(f"{DIFFERENCE}\n\n" + "\n".join(difference))
 
 
 def _lines(text: str) -> list[str]:
