@@ -1,9 +1,8 @@
-"""Every proof at its size for every day. MEGAHARNESS_SEED repeats a run."""
+"""Every proof at its size for every day: the same cases each time. MEGAHARNESS_SEED=N tries others."""
 
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
 
@@ -11,7 +10,7 @@ from tests.proofs.proof import Proof, everything, prove
 
 pytestmark = [pytest.mark.slow, pytest.mark.proof]
 
-SEED = int(os.environ.get("MEGAHARNESS_SEED") or time.time_ns() % 100_000)
+SEED = int(os.environ.get("MEGAHARNESS_SEED") or 1)
 
 
 @pytest.mark.timeout(0)
