@@ -173,6 +173,7 @@ class Edits:
         except DocumentError as error:
             parts.log.warning("edit cannot be read", track=known.item, why=str(error))
             memory.seen[session] = signature
+            self._deliver(known)  # what was kept before is still to be told
             return
         if change and not after.is_empty:
             status = status_of(parts, session)

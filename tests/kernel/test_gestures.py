@@ -1,0 +1,68 @@
+"""Gestures with the file of an active track, at the moments at which they are hardest to get right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from adapters import session as live
+from tests.crash.lives import track
+from tests.crash.stage import Part
+from tests.crash.world import Crash, Life, World
+
+
+def world_of(root: Path, *stems: str, **parts: Part) -> World:
+    drop = {f"queued/{stem}.md": track(stem) for stem in stems}
+    world = World(root, Life("gestures", drop, {}, parts=parts))
+    world.boot(None)
+    return world
+
+
+def until(world: World, holds: Callable[[], bool], limit: int = 60) -> None:
+    for _ in range(limit):
+        if holds():
+            return
+        world.step()
+    raise AssertionError(f"it did not come to that: {world.supervisor._status._state}")
+
+
+def steps(world: World, count: int) -> None:
+    for _ in range(count):
+        world.step()
+
+
+def sessions(world: World, stem: str) -> list[Path]:
+    found = world.workspace.sessions.glob(f"{stem}-*")
+    return sorted(found, key=lambda path: int(path.name.rsplit("-", 2)[1]))
+
+
+def edits(session: Path) -> list[Path]:
+    return sorted((session / "edits").glob("*.json"))
+
+
+def append(world: World, stem: str, text: str) -> None:
+    data = (world.workspace.active / f"{stem}.md").read_bytes()
+    world.put(f"active/{stem}.md", data + f"\n{text}\n".encode())
+
+
+def asks(world: World, stem: str) -> None:
+    path = world.workspace.active / f"{stem}.md"
+    until(world, lambda: path.exists() and b"megaharness: question" in path.read_bytes())
+
+
+def test_a_broken_save_after_a_message_keeps_a_new_daemon_from_nothing(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "a", a=Part(lasts=None))
+    until(world, lambda: world.running("a"))
+    append(world, "a", "hello")
+    until(world, lambda: edits(sessions(world, "a")[0]) != [])
+    path = world.workspace.active / "a.md"
+    world.put("active/a.md", path.read_bytes().replace(b"harness_id", b"harness_od"))
+    steps(world, 10)
+    world.boot(None)
+    steps(world, 10)
+    world.go_on()
+    now = world.now()
+    assert world.supervisor.turn(now) > now.mono, "it rests until something changes"
