@@ -109,6 +109,7 @@ class Observer:
         self._ids_changed = False
         self._before: tuple[_Queue, set[str]] = (_Queue(), set())
         self._settled_seen = (-1, -1)
+        self._clock: float | None = None
 
     def observe(self, now: Now, *, claim: bool = True, closed: str = "") -> World:
         """Everything that the machine decides from."""
@@ -336,7 +337,10 @@ class Observer:
         there = [key for key in changed if key in memory.arrivals]
         room.touch(sorted(there, key=lambda key: memory.arrivals[key]))
         room.touch(untold)
-        if (queue.astray, queue.riddles) != (before.astray, before.riddles):
+        # Set, or stood still with the machine: a time of day comes at another moment than was thought.
+        offset, was = now.wall - now.mono, self._clock
+        stepped, self._clock = was is not None and abs(offset - was) > claiming.CLOCK_STEP, offset
+        if stepped or (queue.astray, queue.riddles) != (before.astray, before.riddles):
             room.touch_all()
         settled = (store.version(DONE), store.version(FAILED))
         if queue.names != before.names or settled != self._settled_seen or self._ids_changed:

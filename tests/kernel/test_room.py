@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -206,3 +207,15 @@ def test_the_order_is_by_priority_and_then_by_arrival() -> None:
     room.touch([(QUEUED, str(number)) for number in range(6)])
     listed = room.look(0.0, 0, lambda key: found(key, priority=int(key[1]) % 2))
     assert [each.name for each in listed if isinstance(each, Candidate)] == ["1", "3", "5", "0", "2", "4"]
+
+
+def test_a_time_of_day_comes_when_the_clock_says_so(tmp_path: Path) -> None:
+    """A machine that slept has a wall clock that went on and a monotonic one that did not."""
+    world = world_of(tmp_path, {})
+    at = time.strftime("%Y-%m-%dT%H:%M", time.localtime(world.now().wall + 7200))
+    world.put("queued/late.md", track("late", after=at))
+    steps(world, 10)
+    assert world.exists("queued/late.md")
+    world.skew += 8000
+    steps(world, 15)
+    assert world.exists("done/late.md")
