@@ -62,9 +62,10 @@ def contract_of(parts: Parts, known: Claim) -> Contract | None:
     """How the checks differ from those that this stay in ``active/`` began with. Raises OSError, DocumentError."""
     earlier = _contract(known.extra.get("contract"))
     claimed, edits = as_claimed(parts, known), edits_of(parts, known.session)
-    changed = next((edit for edit in edits if "done_when" in edit.keys), None)
-    if changed is None:
+    if not edits:
         return earlier
+    # What an edit says of itself is a hint for the time: the agent can write there, too.
+    changed = next((edit for edit in edits if "done_when" in edit.keys), edits[-1])
     now = contract(claimed.track, loaded(parts, known).track, changed.at)
     if now is None or earlier is None:
         return now or earlier

@@ -66,3 +66,23 @@ def test_a_broken_save_after_a_message_keeps_a_new_daemon_from_nothing(tmp_path:
     world.go_on()
     now = world.now()
     assert world.supervisor.turn(now) > now.mono, "it rests until something changes"
+
+
+def test_a_record_of_an_edit_that_the_agent_made_is_a_changed_contract_too(tmp_path: Path) -> None:
+    world = World(
+        tmp_path,
+        Life("forged", {"queued/a.md": track("a", done_when="[{exists: never}]")}, {}, {"a": Part(lasts=14)}),
+    )
+    world.boot(None)
+    until(world, lambda: world.running("a"))
+    session, path = sessions(world, "a")[0], world.workspace.active / "a.md"
+    text = path.read_text().replace("exists: never", "run: 'true'")
+    (session / "edits").mkdir()
+    record = {"number": 1, "at": "2026-01-01T00:00:00Z", "text": text, "message": "", "name": "", "keys": []}
+    (session / "edits/0001.json").write_text(json.dumps(record))
+    path.write_text(text)
+    world.boot(None)
+    until(world, lambda: world.exists("done/a.md"))
+    result = (world.workspace.done / "a.md").read_text()
+    assert "contract changed" in result
+    assert "verified" not in result
