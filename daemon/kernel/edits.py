@@ -178,8 +178,6 @@ class Edits:
             return
         if change and not after.is_empty:
             status = status_of(parts, session)
-            if "budget" in change.keys and isinstance(status, Running):
-                self._limit(known, after)
             edit = Edit(
                 number=len(edits_of(parts, session)) + 1,
                 at=stamp(now.wall),
@@ -216,14 +214,19 @@ class Edits:
         )
 
     def _deliver(self, known: Claim) -> None:
-        """The last message into the inbox, if the harness takes one now. What it never gets is in the next brief."""
+        """Every message into the inbox, once, if the harness takes them now; and the minutes of the budget.
+
+        What it never gets is in the next brief.
+        """
         parts, session = self._parts, known.session
-        edit = next(reversed(edits_of(parts, session)), None)
-        harness = self._steered(known)
-        if edit is not None and edit.message and not edit.briefed and harness is not None:
-            path = parts.sessions.path(session)
-            if isinstance(status_of(parts, session), Running):
-                live.message(path, harness.encode(edit.message), edit.message, "file", edit.name)
+        kept = edits_of(parts, session)
+        if kept and isinstance(status_of(parts, session), Running):
+            if any("budget" in edit.keys for edit in kept):
+                self._limit(known)
+            harness, path = self._steered(known), parts.sessions.path(session)
+            for edit in kept:
+                if harness is not None and edit.message and not edit.briefed:
+                    live.message(path, harness.encode(edit.message), edit.message, "file", edit.name)
         parts.memory.undelivered.discard(session)
 
     def _steered(self, known: Claim) -> Harness | None:
@@ -240,8 +243,12 @@ class Edits:
         harness = self._harness(known)
         return harness.capabilities() if harness is not None else None
 
-    def _limit(self, known: Claim, after: Loaded) -> None:
-        minutes = after.track.budget.minutes or float(self._parts.settings.limits.minutes)
+    def _limit(self, known: Claim) -> None:
+        try:
+            asked = loaded(self._parts, known).track.budget.minutes
+        except DocumentError:
+            return  # what was kept was damaged since
+        minutes = asked or float(self._parts.settings.limits.minutes)
         live.limit(self._parts.sessions.path(known.session), minutes * 60.0)
 
 

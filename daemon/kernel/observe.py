@@ -203,6 +203,8 @@ class Observer:
         pause = memory.pauses.get(ref.id)
         status = status_of(self._parts, ref.id)
         if isinstance(status, Running):
+            if ref.id not in memory.running and edits_of(self._parts, ref.id):
+                memory.undelivered.add(ref.id)  # what was saved while it was on its way to the start gate
             # From here on nothing that stands in its directory says that it is over.
             memory.running.add(ref.id)
             memory.watched.add(ref.id)

@@ -68,6 +68,45 @@ def test_a_broken_save_after_a_message_keeps_a_new_daemon_from_nothing(tmp_path:
     assert world.supervisor.turn(now) > now.mono, "it rests until something changes"
 
 
+def test_what_is_saved_on_the_way_to_the_start_gate_is_told_behind_it(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "a", a=Part(lasts=None, delay=9))
+    until(world, lambda: [(path / "launch.json").exists() for path in sessions(world, "a")] == [True])
+    append(world, "a", "in blue")
+    path = world.workspace.active / "a.md"
+    world.put("active/a.md", path.read_bytes().replace(b": fake", b": fake\nbudget: {minutes: 5}", 1))
+    (session,) = sessions(world, "a")
+    until(world, lambda: edits(session) != [])
+    assert not (session / "started.json").exists()
+    until(world, lambda: world.running("a"))
+    steps(world, 10)
+    name = json.loads(edits(session)[0].read_text())["name"]
+    assert (session.name, name) in world.stage.heard
+    assert json.loads((session / "limits.json").read_text())["wall_s"] == 300
+
+
+def test_a_message_that_a_crash_kept_from_the_inbox_is_told_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_of(tmp_path, "a", a=Part(lasts=None))
+    until(world, lambda: world.running("a"))
+    append(world, "a", "first")
+    with monkeypatch.context() as patch:
+        patch.setattr(live, "message", _crash)
+        with pytest.raises(Crash):
+            steps(world, 20)
+    append(world, "a", "second")
+    world.boot(None)
+    steps(world, 20)
+    (session,) = sessions(world, "a")
+    names = [json.loads(path.read_text())["name"] for path in edits(session)]
+    assert [name for _, name in world.stage.heard][1:] == names
+    assert len(names) == 2
+
+
+def _crash(*_: object, **__: object) -> None:
+    raise Crash
+
+
 def test_a_record_of_an_edit_that_the_agent_made_is_a_changed_contract_too(tmp_path: Path) -> None:
     world = World(
         tmp_path,
