@@ -212,7 +212,15 @@ class Observer:
         stop = stops.get(known.item) or (attempt.wish.why if attempt.wish is not None else None)
         intent = settlement(self._parts, ref.id)
         if intent is not None and intent.termination == BLOCKED and ref.id not in memory.unsure:
-            return Blocked(attempt, intent.why, self._is_answered(ref.id, intent), stop, pause)
+            newest = sessions.newest(known.item)
+            return Blocked(
+                attempt,
+                intent.why,
+                answered=self._is_answered(ref.id, intent),
+                followed=newest is not None and newest.attempt > known.attempt,
+                stop=stop,
+                pause=pause,
+            )
         if intent is not None:
             return Settling(attempt, pause)
         match status:
@@ -274,7 +282,7 @@ class Observer:
             return replace(attempt, wish=wish)
         until = self.whereabouts.away_until(known, now)
         edited = Edited(until) if until is not None else None
-        return replace(attempt, edited=edited, puzzle=self.whereabouts.puzzle(known))
+        return replace(attempt, edited=edited, puzzle=self.whereabouts.puzzle(known), away=until)
 
     def _has_not_heard(self, known: Claim) -> bool:
         """Asked once it is judged: before that it may still hear."""

@@ -116,6 +116,7 @@ class Attempt:
     free: sessions of this stay in active/ that do not count against the allowed attempts.
     puzzle: what happened to its file and may be no wish at all; a person is asked.
     unheard: a message of a person that this session has not got, and the next one could act upon.
+    away: until when its file, which is gone, may come back (monotonic s); then it was deleted.
     """
 
     track: str
@@ -129,6 +130,7 @@ class Attempt:
     wish: Wish | None = None
     puzzle: str = ""
     unheard: bool = False
+    away: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,11 +235,15 @@ class Settling:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """It asked, has ended, and holds no slot. answered: a person has written something since."""
+    """It asked, has ended, and holds no slot.
+
+    answered: a person has written something since. followed: the next session is begun already.
+    """
 
     attempt: Attempt
     question: str
     answered: bool = False
+    followed: bool = False
     stop: str | None = None
     pause: Pause | None = None
 
@@ -298,7 +304,7 @@ def decide(world: World, limits: Limits, now: float) -> list[Action]:
     free = limits.slots - used
     for blocked in sorted(asking, key=lambda each: each.attempt.session):
         action = _held_back(blocked, _answered(blocked, world, free), now)
-        free -= isinstance(action, GoOn)
+        free -= isinstance(action, GoOn) and not blocked.followed
         actions.append(action)
     actions += _admit(candidates, world, free, now)
     return actions
@@ -307,6 +313,8 @@ def decide(world: World, limits: Limits, now: float) -> list[Action]:
 def _answered(blocked: Blocked, world: World, free: int) -> Action:
     attempt = blocked.attempt
     match blocked:
+        case Blocked(followed=True):
+            return GoOn(attempt.session)  # a crash came before it was closed: no other slot is needed for that
         case Blocked(stop=str()) | Blocked(attempt=Attempt(wish=Wish())):
             # The next session is ended before it starts: one way out for every state.
             return GoOn(attempt.session)
@@ -400,6 +408,9 @@ def _due(observed: Session, limits: Limits, now: float) -> Action:
             return TakeEdit(attempt.session)
         case Unstarted(attempt, failed=str(failed)) if failed:
             return Stop(attempt.session, failed)
+        case Unstarted(Attempt(away=float(away)) as attempt):
+            # Nothing is begun for a file that may have been deleted, not even the end of a track that asked.
+            return Wait(attempt.track, "its file is gone", away)
         case Unstarted(attempt, tries=tries, retry_at=retry_at) if tries and now < retry_at:
             return Wait(attempt.track, "is being started", retry_at)
         case Unstarted(attempt, tries=tries) if tries >= START_TRIES:

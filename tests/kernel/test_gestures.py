@@ -107,6 +107,32 @@ def _crash(*_: object, **__: object) -> None:
     raise Crash
 
 
+def test_a_track_that_asks_and_is_deleted_is_not_begun_again(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "a", a=Part(asks="which?"))
+    asks(world, "a")
+    (world.workspace.active / "a.md").unlink()
+    until(world, lambda: world.exists("failed/a.md"))
+    first, second = sessions(world, "a")
+    until(world, (second / "settled").exists)
+    assert dict(world.stage.runs) == {first.name: 1}
+
+
+def test_a_crash_while_it_goes_on_leaves_no_question_that_waits_for_a_slot(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "a", "b", a=Part(asks="which?"), b=Part(lasts=None))
+    asks(world, "a")
+    until(world, lambda: world.running("b"))
+    world.stage._parts["a"] = Part(lasts=None)
+    append(world, "a", "the left one")
+    world.parts.sessions.close = _crash  # type: ignore[method-assign]
+    with pytest.raises(Crash):
+        steps(world, 20)
+    world.boot(None)
+    steps(world, 10)
+    first, _ = sessions(world, "a")
+    assert world.running("a")
+    assert (first / "settled").exists()
+
+
 def test_a_record_of_an_edit_that_the_agent_made_is_a_changed_contract_too(tmp_path: Path) -> None:
     world = World(
         tmp_path,
