@@ -85,6 +85,8 @@ class Memory:
     together: set[str] = field(default_factory=set)
     #: Of these, the ones whose directory says so (``vanished.json``), for the next daemon.
     marked: set[str] = field(default_factory=set)
+    #: Sessions that ask and whose question is not in the file, which was away: what lay in its place instead.
+    unasked: dict[str, tuple[int, int, int] | None] = field(default_factory=dict)
     #: Where a person has moved the file of an open session: (state, name).
     homes: dict[str, tuple[State, str]] = field(default_factory=dict)
     #: The versions of done/ and failed/ in which a missing file was not found.
@@ -118,6 +120,7 @@ class Memory:
             self.missing,
             self.homes,
             self.searched,
+            self.unasked,
             self.waiting_since,
         ):
             known.pop(session, None)

@@ -211,7 +211,8 @@ class Observer:
         path = sessions.path(ref.id)
         stop = stops.get(known.item) or (attempt.wish.why if attempt.wish is not None else None)
         intent = settlement(self._parts, ref.id)
-        if intent is not None and intent.termination == BLOCKED and ref.id not in memory.unsure:
+        asks = intent is not None and intent.termination == BLOCKED
+        if intent is not None and asks and ref.id not in memory.unsure and not self._is_back(known):
             newest = sessions.newest(known.item)
             return Blocked(
                 attempt,
@@ -299,6 +300,12 @@ class Observer:
     def wish(self, known: Claim, now: Now) -> Wish | None:
         """What a person wants with its file, by where they have put it; None: it is in its place, or away for now."""
         return self.whereabouts.wish(known, now)
+
+    def _is_back(self, known: Claim) -> bool:
+        """Whether its file was away when it asked, and the question can be put into it now."""
+        unasked = self._parts.memory.unasked
+        entry = self._parts.store.entries(ACTIVE).get(known.name)
+        return known.session in unasked and entry is not None and entry.signature != unasked[known.session]
 
     def _is_answered(self, session: str, intent: Settlement) -> bool:
         """Whether a person has written something since it asked."""

@@ -137,6 +137,10 @@ class Settler:
             self._write_result(known, settlement, path, BLOCKED)
             parts.store.look([path])
             self._edits.seen_again(known)
+            parts.memory.unasked.pop(session, None)
+        else:
+            entry = parts.store.entries(ACTIVE).get(known.name)
+            parts.memory.unasked[session] = entry.signature if entry is not None else None
         self._write_row(settlement.extra.get("row"), sure=sure)
         self._history.settled(known, settlement, STAYS, now, sure=sure)
         parts.memory.unsure.discard(session)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from adapters import session as live
+from daemon.spool.sessions import Settlement
 from tests.crash.lives import track
 from tests.crash.stage import Part
 from tests.crash.world import Crash, Life, World
@@ -131,6 +132,25 @@ def test_a_crash_while_it_goes_on_leaves_no_question_that_waits_for_a_slot(tmp_p
     first, _ = sessions(world, "a")
     assert world.running("a")
     assert (first / "settled").exists()
+
+
+def test_a_question_comes_into_a_file_that_was_away_when_it_was_asked(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "a", a=Part(lasts=8, asks="which?"))
+    until(world, lambda: world.running("a"))
+    path, elsewhere = world.workspace.active / "a.md", tmp_path / "elsewhere"
+    intend = world.parts.sessions.intend
+
+    def away(settlement: Settlement) -> None:
+        path.rename(elsewhere)  # an editor is between two steps of its save
+        intend(settlement)
+
+    world.parts.sessions.intend = away  # type: ignore[method-assign]
+    until(world, elsewhere.exists)
+    elsewhere.rename(path)
+    asks(world, "a")
+    assert path.read_bytes().count(b"megaharness: question") == 1
+    rows = (world.workspace.tracks / "journal.jsonl").read_text().splitlines()
+    assert [json.loads(row)["to"] for row in rows] == ["active", "stays"]
 
 
 def test_a_record_of_an_edit_that_the_agent_made_is_a_changed_contract_too(tmp_path: Path) -> None:
