@@ -123,7 +123,7 @@ class Observer:
             if known is None:
                 queue.riddles[ref.item] = ref.id
                 continue
-            name = self.whereabouts.name(known, held)
+            name = self.whereabouts.name(known, held, now)
             held.add(name)
             queue.names[ref.id] = (name, False)
             if name not in self._parts.store.entries(ACTIVE):

@@ -7,7 +7,8 @@
     nowhere for 5 s                    interrupt it; the last known text goes to failed/
     nowhere, and others with it        a checkout or a sync program at work: nobody's wish, a person is asked
 
-The file's own block says whose it is, as a hint: nothing is done because of it but to interrupt.
+The file's own block says whose it is, as a hint: nothing is done because of it but to interrupt. A copy has the same
+block; so what is not the very file that was seen last counts only when nothing has come back to active/ for 5 s.
 """
 
 from __future__ import annotations
@@ -66,16 +67,24 @@ class Whereabouts:
         self._parts = parts
         self._peek = peek
 
-    def name(self, known: Claim, held: set[str]) -> str:
+    def name(self, known: Claim, held: set[str], now: Now) -> str:
         """The name of its file in active/, which a person may have renamed there."""
-        entries = self._parts.store.entries(ACTIVE)
+        entries, missing = self._parts.store.entries(ACTIVE), self._parts.memory.missing
         if known.name in entries:
             return known.name
+        waited = known.session in missing and now.mono - missing[known.session][0] >= GRACE
         for entry in entries.values():
+            if not waited and not self._is_it(known, entry.inode):
+                continue
             if entry.name not in held and is_of(known, self._block(entry)):
                 self._parts.sessions.rename(known.session, entry.name)
                 return entry.name
         return known.name
+
+    def _is_it(self, known: Claim, inode: int) -> bool:
+        """Whether this is the very file that was seen last, as far as that is known: a copy is not."""
+        seen = self._parts.memory.seen.get(known.session)
+        return seen is None or seen[0] == inode
 
     def _block(self, entry: Entry) -> str | None:
         if entry.kind != "file":
@@ -105,7 +114,7 @@ class Whereabouts:
             memory.searched.pop(session, None)
         else:
             home = self._home(known)
-            if home is not None:
+            if home is not None and self._is_moved(known, home):
                 memory.missing.pop(session, None)
             elif session not in memory.missing:
                 memory.missing[session] = (now.mono, now.wall)
@@ -119,6 +128,9 @@ class Whereabouts:
 
     def wish(self, known: Claim, now: Now) -> Wish | None:
         """What a person wants with it, by where they put it; None: nothing, or nobody knows yet."""
+        missing = self._parts.memory.missing.get(known.session)
+        if missing is not None and now.mono - missing[0] < GRACE:
+            return None
         match self._parts.memory.homes.get(known.session):
             case ("done", _):
                 return Wish("done", "you moved it to done/")
@@ -126,8 +138,7 @@ class Whereabouts:
                 return Wish("failed", "you moved it to failed/")
             case ("queued", _):
                 return Wish("queued", "you moved it back to queued/")
-        missing = self._parts.memory.missing.get(known.session)
-        if missing is None or self._is_riddle(known) or now.mono - missing[0] < GRACE:
+        if missing is None or self._is_riddle(known):
             return None
         return Wish("failed", f"you deleted it at {time.strftime('%H:%M', time.localtime(missing[1]))}")
 
@@ -142,10 +153,20 @@ class Whereabouts:
         """Whether others vanished with it: then it stays one, until the file comes back."""
         memory, session = self._parts.memory, known.session
         since = memory.missing[session][0]
-        others = [at for other, (at, _) in memory.missing.items() if other != session]
+        if session in memory.homes:
+            return False
+        others = [
+            at for other, (at, _) in memory.missing.items() if other != session and other not in memory.homes
+        ]
         if any(abs(at - since) <= GRACE for at in others):
             memory.together.add(session)
         return session in memory.together
+
+    def _is_moved(self, known: Claim, home: tuple[State, str]) -> bool:
+        try:
+            return self._is_it(known, os.lstat(self._parts.store.path(*home)).st_ino)
+        except OSError:
+            return False
 
     def puzzle(self, known: Claim) -> str:
         return TOGETHER if known.session in self._parts.memory.together else ""

@@ -153,6 +153,42 @@ def test_a_question_comes_into_a_file_that_was_away_when_it_was_asked(tmp_path: 
     assert [json.loads(row)["to"] for row in rows] == ["active", "stays"]
 
 
+@pytest.mark.parametrize("place", ["queued/copy.md", "done/copy.md", "failed/a.md", "active/copy.md"])
+def test_a_copy_is_not_taken_for_a_file_that_an_editor_puts_away_for_a_moment(
+    tmp_path: Path, place: str
+) -> None:
+    world = world_of(tmp_path, "a", "b", a=Part(lasts=None), b=Part(lasts=None))
+    until(world, lambda: world.running("a") and world.running("b"))
+    steps(world, 8)
+    path = world.workspace.active / "a.md"
+    text = path.read_bytes()
+    (world.workspace.tracks / place).write_bytes(text)
+    steps(world, 8)
+    path.rename(path.with_name("a.md~"))
+    world.supervisor._scan_due = 0.0
+    steps(world, 2)
+    path.write_bytes(text)
+    steps(world, 10)
+    (session,) = sessions(world, "a")
+    assert not (session / "interrupt.json").exists()
+    known = world.parts.sessions.claim(session.name)
+    assert known is not None
+    assert known.name == "a.md"
+
+
+def test_a_file_that_a_sync_program_moves_by_a_copy_is_moved(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "a", a=Part(lasts=None))
+    until(world, lambda: world.running("a"))
+    steps(world, 8)
+    path = world.workspace.active / "a.md"
+    (world.workspace.done / "a.md").write_bytes(path.read_bytes())
+    path.unlink()
+    (session,) = sessions(world, "a")
+    until(world, (session / "settled").exists)
+    assert not world.exists("failed/a.md")
+    assert b"you moved it to done/" in (world.workspace.done / "a.md").read_bytes()
+
+
 def test_a_record_of_an_edit_that_the_agent_made_is_a_changed_contract_too(tmp_path: Path) -> None:
     world = World(
         tmp_path,
