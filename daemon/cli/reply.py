@@ -64,10 +64,23 @@ def append(path: Path, text: str) -> None:
             raise UsageError(
                 f"{path.name} would be larger than {FILE_LIMIT >> 20} MiB", "say it in fewer words"
             )
-        os.write(fd, piece)
+        _write(fd, size, piece)
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _write(fd: int, size: int, piece: bytes) -> None:
+    """All of it, or none where the disk takes no more. Raises OSError."""
+    written = 0
+    try:
+        while written < len(piece):
+            written += os.write(fd, piece[written:])
+    except OSError:
+        # Unless somebody else has written behind it meanwhile: then half of it is better than half of theirs.
+        if os.fstat(fd).st_size == size + written:
+            os.ftruncate(fd, size)
+        raise
 
 
 def _follows(place: Workspace, found: finding.Found) -> str:
