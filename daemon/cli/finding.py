@@ -107,8 +107,10 @@ def locate(
     settle = read_json(directory / "settle.json")
     name = str(claim.get("name", ""))
     if settle is None or settle.get("destination") == STAYS:
-        path = workspace.active / name
-        return Found(track, ACTIVE, path if path.is_file() else None, ref, directory)
+        path: Path | None = workspace.active / name
+        if not is_regular(workspace.active / name):
+            path = _renamed(workspace, ref)
+        return Found(track, ACTIVE, path, ref, directory)
     settled = read_json(directory / "settled") or {}
     at = settled.get("state") if settled.get("state") in (DONE, FAILED) else settle.get("destination")
     state = DONE if at == DONE else FAILED
@@ -121,6 +123,24 @@ def locate(
         if path.is_file():
             return Found(track, other, path, ref, directory)
     return Found(track, None, None, ref, directory)
+
+
+def _renamed(workspace: Workspace, ref: Ref) -> Path | None:
+    """The file in active/ whose block says that it is this session's: a person gave it another name."""
+    from daemon.errors import DocumentError
+    from daemon.tracks import thread
+
+    for state, name in files(workspace):
+        path = workspace.tracks / state / name
+        if state != ACTIVE:
+            continue
+        try:
+            named = parse(thread.block_session(content(path)) or "")
+        except (DocumentError, OSError):
+            continue
+        if named is not None and named.item == ref.item and named.attempt <= ref.attempt:
+            return path
+    return None
 
 
 def everything(workspace: Workspace) -> dict[str, list[tuple[State, str]]]:
