@@ -18,6 +18,7 @@ from daemon.cli.view import CHANGED, clean, settings_changed
 from daemon.kernel.clock import seconds
 from daemon.layout import Workspace
 from daemon.lock import holder
+from daemon.spool.claim import FILE_LIMIT
 from daemon.spool.sessions import read_json
 
 #: Lines of a check's or a program's output that are shown.
@@ -260,7 +261,7 @@ def _notes(place: Workspace, found: finding.Found) -> list[str]:
         source = {"explicit": "the file names it", "preference": "the first of `prefer` that is installed"}
         notes.append(f"harness {route['harness']}: {source.get(route['route'], route['route'])}")
     try:
-        loaded = load(finding.content(found.path), found.path.name) if found.path else None
+        loaded = load(finding.content(found.path, FILE_LIMIT + 1), found.path.name) if found.path else None
     except DocumentError as error:
         loaded = None
         if found.state == "active":

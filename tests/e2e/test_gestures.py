@@ -435,3 +435,33 @@ def test_mh_reply_writes_what_an_editor_would(bench):
     assert path.read_bytes().endswith(b"and second\r\n\r\nfrom\r\nstandard input\r\n")
     assert "nothing to say" in bench.mh("reply", "note", "  ", code=2)
     assert "there is no track" in bench.mh("reply", "nobody", "x", code=4)
+
+
+def test_mh_reply_writes_all_of_it_or_nothing(bench):
+    path = bench.drop("note.md", "# Note\n\nfirst\n")
+    before = path.read_bytes()
+    limit = len(before) + 1000  # as a disk that is full after so many bytes
+    bench.under = ("prlimit", f"--fsize={limit}")
+    no_cache = {"PYTHONDONTWRITEBYTECODE": "1"}
+    assert "mh:" in bench.mh("reply", "note", "x" * 5000, code=1, env=no_cache)
+    assert path.read_bytes() == before
+
+
+def test_mh_reply_finds_a_file_that_has_another_name_now(bench, waiting):
+    bench.up()
+    bench.drop("asks.md", fake("Ask", "ask BLOCKED: Which?"))
+    path = bench.root / "tracks/active/asks.md"
+    waiting(lambda: path.exists() and "megaharness: question" in path.read_text(), "the question")
+    other = path.rename(path.with_name("other.md"))
+    waiting(lambda: bench.json("why", "asks")["state"] == "active", "it is found")
+    assert "answered" in bench.mh("reply", "asks", "this one")
+    assert "this one" in other.read_text()
+
+
+def test_a_file_that_has_become_too_large_is_told(bench, waiting):
+    bench.up()
+    bench.drop("asks.md", fake("Ask", "ask BLOCKED: Which?"))
+    path = bench.root / "tracks/active/asks.md"
+    waiting(lambda: path.exists() and "megaharness: question" in path.read_text(), "the question")
+    append(path, "x" * (1 << 20))
+    assert "cannot be read as you left it" in bench.mh("why", "asks")
