@@ -35,7 +35,7 @@ def command(ctx: click.Context, track: str, words: tuple[str, ...]) -> None:
         )
     text = sys.stdin.read() if words == ("-",) else " ".join(words)
     append(found.path, text)
-    if found.state in ("queued", "active") and holder(place.lock) is None:
+    if found.state == "active" and holder(place.lock) is None:
         click.echo(f"{found.id}  written to its file; it counts when the daemon runs: mh up -d")
         return
     click.echo(f"{found.id}  {_follows(place, found)}")

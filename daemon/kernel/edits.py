@@ -137,8 +137,6 @@ class Edits:
             return None
         # A swap file says only that it is open in an editor, as a thread in use is: what counts is the save.
         still = parts.stillness.judge(entry, now.mono, now.wall, None)
-        if isinstance(still, claiming.Stirring):
-            return Edited(still.until)
         try:
             data = parts.files.read(parts.store.path(ACTIVE, known.name), claiming.FILE_LIMIT)
             same = self._same(known, data)
@@ -146,6 +144,9 @@ class Edits:
             return None
         except (NotNow, OSError):
             return Edited(now.mono + 1.0)
+        if isinstance(still, claiming.Stirring):
+            # What is read now may be half of a save: it is looked at again, and holds up nothing if it is as it was.
+            return None if same else Edited(still.until)
         if not same:
             return Edited()
         memory.seen[session] = entry.signature

@@ -33,9 +33,9 @@ def play(bench: Bench, *lines: str) -> tuple[Order, Ended, Collected]:
     return order, ended, bench.harness.collect(order.session)
 
 
-def test_directives_are_read_from_the_first_block_only() -> None:
-    text = "x\n```sh\nsay no\n```\n```fake\n\n# a comment\n say one \r\n```\n```fake\nsay two\n```"
-    assert directives(text) == ["say one"]
+def test_directives_are_read_from_the_last_block_only() -> None:
+    text = "x\n```fake\nsay one\n```\n```fake\n\n# a comment\n say two \r\n```\n```sh\nsay no\n```"
+    assert directives(text) == ["say two"]
     assert directives("say no") is None
 
 

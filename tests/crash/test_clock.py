@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from daemon.kernel.observe import Observer
-from daemon.spool.store import Entry
+from daemon.kernel.room import Judged
 from tests.proofs.clock import run
 
 pytestmark = pytest.mark.slow
@@ -17,14 +19,13 @@ def test_a_time_that_is_not_waited_for_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_order_by_the_name_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting = Observer._waiting
+    judge = Observer._judge
 
-    def by_name(observer: Observer, held: set[str]) -> list[Entry]:
-        found = waiting(observer, held)
+    def by_name(observer: Observer, *args: Any) -> Judged | None:
         arrivals = observer._parts.memory.arrivals
         for number, key in enumerate(sorted(arrivals)):
             arrivals[key] = number
-        return found
+        return judge(observer, *args)
 
-    monkeypatch.setattr(Observer, "_waiting", by_name)
+    monkeypatch.setattr(Observer, "_judge", by_name)
     assert any("in the order" in broken for broken in run(12, 1).broken)

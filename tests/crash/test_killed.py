@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,15 @@ OUTSIDE = {
     "mkdir sessions/*/inbox": "the adapters' own, made again where it is missing",
     "mkdir sessions/*/inbox/delivered": "the adapters' own, made again where it is missing",
     "mkdir sessions/*/inbox/text": "the adapters' own, made again where it is missing",
+    "fsync sessions/*/inbox": "the adapters' own: a message for the agent, as the viewer writes it too",
+    "fsync sessions/*/inbox/text": "the same",
+    **{
+        f"{call} sessions/*/{place}/.tmp": "the same"
+        for place in ("inbox", "inbox/text")
+        for call in ("openat", "write", "fsync")
+    },
+    "rename sessions/*/inbox/<message>": "the same",
+    "rename sessions/*/inbox/text/<message>.json": "the same",
     "openat sessions/*/.tmp": "the adapters' own: whoever stops a session can be another process",
     "write sessions/*/.tmp": "the same",
     "fsync sessions/*/.tmp": "the same",
@@ -58,7 +68,7 @@ def _general(call: str) -> str:
     parts = path.split("/")
     if parts[0] in ("sessions", "places"):
         parts[1] = "*"
-    return f"{name} {'/'.join(parts)}"
+    return re.sub("[0-9]{20}-[0-9a-f]{8}", "<message>", f"{name} {'/'.join(parts)}")
 
 
 BROKEN = """
