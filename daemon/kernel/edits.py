@@ -194,6 +194,8 @@ class Edits:
                 harness=change.harness,
             )
             self._keep(session, edit)
+            if "done_when" in change.keys:
+                memory.concluded.pop(session, None)  # judged by checks that do not count any more
         memory.seen[session] = signature
         self._deliver(known)
 

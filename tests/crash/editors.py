@@ -415,6 +415,7 @@ class Desk(World):
         self._gone = not self.exists(f"active/{self.stem}.md")
         if state == "saved":
             self.words.append((self.stem, self.word))
+            self.saves[self.stem] += 1
         self.editor.close()
 
     # the world

@@ -92,6 +92,7 @@ def _write_at_end(place: str, word: str) -> Callable[[World], None]:
         with open(path, "ab") as file:
             file.write(f"\n{word}\n".encode())
         world.words.append((path.stem, word))
+        world.saves[path.stem] += 1
 
     return do
 
@@ -100,6 +101,7 @@ def _change_contract(world: World) -> None:
     path = world.workspace.active / "loose.md"
     data = path.read_bytes().replace(b"exists: out.txt", b"exists: '*'")
     assert b"exists: '*'" in data
+    world.saves["loose"] += 1  # on a disk that refuses it is seen when the checks have run
     path.write_bytes(data)
 
 
@@ -275,10 +277,11 @@ LIVES = (
     Life(
         "told too late",
         {"queued/late.md": track("late")},
-        {"done/late.md": 2},
+        {"done/late.md": 1},
         {"late": Part(lasts=2)},
         deeds=(Deed(lambda w: w.running("late"), _write_at_end("active/late.md", "and in red")),),
         heard={"late": "and in red"},
+        alone=True,
     ),
     Life(
         "contract changed",

@@ -23,6 +23,7 @@ from adapters.ports import NotStarted
 from daemon.durable import Opened, operation, write_all
 from daemon.kernel.claiming import Claimer
 from daemon.kernel.clock import Now
+from daemon.kernel.edits import Edits
 from daemon.kernel.evals import Evals
 from daemon.kernel.history import History
 from daemon.kernel.late import LateSaves
@@ -295,8 +296,8 @@ class SureHistory(History):
 class HistoryWithoutALook(Settler):
     """The journal's line is written again after a crash."""
 
-    def __init__(self, parts: Parts, history: History) -> None:
-        super().__init__(parts, SureHistory(parts))
+    def __init__(self, parts: Parts, history: History, edits: Edits) -> None:
+        super().__init__(parts, SureHistory(parts), edits)
 
 
 class ReasonNotSynced(Store):
@@ -523,7 +524,7 @@ def _namesake(mutant: Mutant) -> list[str]:
             for number in (1, 2):
                 task = scene.ledger.new("long")
                 task.more(files=1, claims=1)
-                task.rough = number == 1
+                task.rough = task.interrupted = number == 1
                 scene.save("queued/long-1.md", scene.ledger.text(task))
                 while number == 1 and scene.worked_on("long-1.md") is None:
                     scene.tick()

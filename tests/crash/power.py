@@ -10,7 +10,7 @@ import os
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -71,7 +71,9 @@ class Ledger:
                 if (found := (root / name).read_bytes()) != data:
                     yield f"{name} was published with {len(data)} bytes and has {len(found)}, or others"
             except FileNotFoundError:
-                yield f"{name} was published and is not there"
+                # The runner has taken a message.
+                if not (root / name).parent.joinpath("delivered", Path(name).name).exists():
+                    yield f"{name} was published and is not there"
         for name, line in sorted(self.lines):
             if not (root / name).exists() or line not in (root / name).read_bytes():
                 yield f"{name} has lost the line {line[:100]!r}"
@@ -128,8 +130,10 @@ class Booked(StepFiles):
 
 
 class BookedStore(Store):
-    def move(self, name: str, old: State, new: State, *, to: str | None = None) -> str:
-        target = super().move(name, old, new, to=to)
+    def move(
+        self, name: str, old: State, new: State, *, to: str | None = None, avoid: Collection[str] = ()
+    ) -> str:
+        target = super().move(name, old, new, to=to, avoid=avoid)
         assert isinstance(self.files, Booked)
         self.files.ledger.places.add(f"{new}/{target}")
         return target

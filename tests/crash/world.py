@@ -200,6 +200,8 @@ class Mutant:
 REAL = Mutant()
 RESULT = b"<!-- megaharness: result"
 MAX_STEPS = 400
+#: Steps without anything to do after which a deed has missed its moment.
+MISSED = 20
 SETTINGS = Settings.model_validate({"limits": {"slots": 2, "attempts": 2}})
 
 
@@ -220,6 +222,7 @@ class World:
         self.faults: list[str] = []
         self.pins: list[Pin] = []
         self.deeds = list(life.deeds)
+        self._quiet_for = 0
         for directory in directories(self.workspace):
             directory.mkdir(parents=True, exist_ok=True)
         (root / "places").mkdir(exist_ok=True)
@@ -316,7 +319,12 @@ class World:
         self.on_point()
 
     def idle(self) -> bool:
-        return not self.around() and self.has_nothing_to_do()
+        """A deed whose moment has not come long after all else is done never comes: a refusing disk delayed it."""
+        if self.pins or self.stage.busy or not self.has_nothing_to_do():
+            self._quiet_for = 0
+            return False
+        self._quiet_for += 1
+        return not self.deeds or self._quiet_for > MISSED
 
     def around(self) -> bool:
         """Whether something is still to happen around the daemon."""
