@@ -14,6 +14,7 @@ block; so what is not the very file that was seen last counts only when nothing 
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -113,7 +114,13 @@ class Whereabouts:
             memory.together.discard(session)
             memory.searched.pop(session, None)
         else:
-            home = self._home(known)
+            try:
+                home = self._home(known)
+            except OSError:
+                # Nobody can say where it is now: what was known stays, and no time counts.
+                memory.missing.pop(session, None)
+                memory.searched.pop(session, None)
+                return
             if home is not None and self._is_moved(known, home):
                 memory.missing.pop(session, None)
             elif session not in memory.missing:
@@ -206,6 +213,7 @@ class Whereabouts:
                     yield state, name
 
     def _is_there(self, place: tuple[State, str], known: Claim) -> bool:
+        """Raises OSError when it cannot be looked into now."""
         path = self._parts.store.path(*place)
         try:
             if not is_regular(path) or os.lstat(path).st_size > LIMIT:
@@ -213,5 +221,9 @@ class Whereabouts:
             # What has lain there for long is somebody else's.
             recent = place[0] == QUEUED or os.lstat(path).st_ctime >= time.time() - RECENT
             return belongs(self._parts, known, path.name, self._parts.files.read(path), named=recent)
-        except (NotNow, DocumentError, OSError):
+        except (NotNow, DocumentError, FileNotFoundError):
             return False
+        except PermissionError:
+            if stat.S_IMODE(os.lstat(path).st_mode) & 0o400:
+                raise
+            return False  # somebody has shut this file: it says nothing
