@@ -15,7 +15,8 @@ from pathlib import Path
 
 from benchmarks.process import wait
 
-#: fsync calls from the rename into queued/ to the harness's first instruction; `trace` counts them.
+#: fsync calls from the rename into queued/ to the first instruction of the harness: two for each file that is
+#: published (claim, spec, place, brief, environment, launch, start gate), and those of the moves and of the journal.
 FSYNCS = 20
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -112,5 +113,11 @@ def test_an_agent_cannot_settle_itself_by_writing_into_its_own_file(bench):
         f"f={bench.root}/tracks/active/cheat.md\nsed -i 's/status: active/status: done/; s/test -f proof/true/' \"$f\"\n"
         "echo changed my contract\n```\n",
     )
-    assert bench.settled("cheat.md") == "failed"
-    assert bench.rows()[0]["contract"]["passed"] == 0
+    # A change of the contract counts, whoever made it; but it is shown, and nothing is called verified.
+    bench.settled("cheat.md")
+    text = (bench.text("done", "cheat.md") if "cheat.md" in bench.folder("done") else "") or bench.text(
+        "failed", "cheat.md"
+    )
+    assert "verified" not in text
+    assert re.search(r"Contract changed at \d\d:\d\d; was: `run: test -f proof`", text)
+    assert bench.rows()[0]["contract"]["changed"] is True
