@@ -51,6 +51,8 @@ ALLOWANCE_S = 0.1
 STRAY_TERM_S = 2.0
 STRAY_KILL_S = 10.0
 VIEWER_LEAVES_S = 10.0  # a loaded machine is slow to draw; nothing waits for it any more
+# We lead the terminal's session: with our end the kernel throws away what the terminal has not read yet.
+LAST_LINES_S = 0.5
 GIVE_UP_S = 5.0
 TRACES = ("exit.json", "heartbeat.json", "events.jsonl", "stderr.log")  # made behind the gate alone
 # A disk that is full or ill may get well again; a directory in a file's place does not go away.
@@ -907,8 +909,11 @@ class Session:
         if self.viewer is None and self.viewer_at == 0.0:
             self.start_viewer()  # the harness could not be started: it shows why
         self.viewer_at = math.inf
+        shown = self.viewer is not None
         for number, patience in ((0, VIEWER_LEAVES_S), (signal.SIGTERM, 1.0), (signal.SIGKILL, 1.0)):
             if self.viewer is None:
+                if shown:
+                    time.sleep(LAST_LINES_S)
                 return
             if number:
                 os.kill(self.viewer, number)
