@@ -182,23 +182,30 @@ class Whereabouts:
         before = self._parts.memory.homes.get(known.session)
         if before is not None and self._is_there(before, known):
             return before
-        return next((place for place in self._places(known) if self._is_there(place, known)), None)
+        found: tuple[State, str] | None = None
+        for place in self._places(known):
+            if self._is_there(place, known):
+                if self._is_moved(known, place):
+                    return place
+                found = found or place  # perhaps a copy
+        return found
 
     def _places(self, known: Claim) -> Iterator[tuple[State, str]]:
-        """Where it can be, the likely ones first."""
+        """Where it can be, the likely ones first: a copy of it mostly has another name."""
         memory, store = self._parts.memory, self._parts.store
         queued = store.entries(QUEUED)
+        versions = (store.version(DONE), store.version(FAILED))
+        searched = memory.searched.get(known.session) == versions
         if known.name in queued:
             yield QUEUED, known.name
+        if not searched:
+            yield from ((state, known.name) for state in (DONE, FAILED) if known.name in store.names(state))
         for (state, name), peek in memory.peeks.items():
             if state == QUEUED and name in queued and is_of(known, peek.block_session):
                 yield QUEUED, name
-        versions = (store.version(DONE), store.version(FAILED))
-        if memory.searched.get(known.session) == versions:
-            return
-        yield from ((state, known.name) for state in (DONE, FAILED) if known.name in store.names(state))
-        yield from self._new((DONE, FAILED))
-        memory.searched[known.session] = versions
+        if not searched:
+            yield from self._new((DONE, FAILED))
+            memory.searched[known.session] = versions
 
     def _new(self, states: Iterable[State]) -> Iterator[tuple[State, str]]:
         """Files that came into these folders within the last minutes: a rename changes the ctime."""

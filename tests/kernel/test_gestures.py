@@ -189,6 +189,22 @@ def test_a_file_that_a_sync_program_moves_by_a_copy_is_moved(tmp_path: Path) -> 
     assert b"you moved it to done/" in (world.workspace.done / "a.md").read_bytes()
 
 
+def test_a_copy_of_a_moved_file_is_another_track(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "a", "b", a=Part(lasts=None), b=Part(lasts=None))
+    until(world, lambda: world.running("a") and world.running("b"))
+    steps(world, 8)
+    path, moved = world.workspace.active / "a.md", world.workspace.failed / "moved.md"
+    world.put("queued/copy.md", path.read_bytes())
+    world.supervisor._scan_due = 0.0
+    until(world, lambda: ("queued", "copy.md") in world.parts.memory.peeks)
+    assert world.exists("queued/copy.md")  # there is no slot for it
+    path.rename(moved)
+    (session,) = sessions(world, "a")
+    until(world, (session / "settled").exists)
+    assert b"you moved it to failed/" in moved.read_bytes()
+    assert b"status: failed" in moved.read_bytes()
+
+
 def test_a_record_of_an_edit_that_the_agent_made_is_a_changed_contract_too(tmp_path: Path) -> None:
     world = World(
         tmp_path,
