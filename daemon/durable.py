@@ -21,6 +21,7 @@ import ctypes
 import errno
 import fcntl
 import functools
+import itertools
 import os
 import re
 import secrets
@@ -73,6 +74,10 @@ def operation(
         return result
 
     return stepped  # type: ignore[return-value]  # `wraps` forgets that self is positional
+
+
+def _odd_names(path: Path) -> Iterator[Path]:
+    return (path.with_name(f"{path.name}.odd-{number}") for number in itertools.count(1))
 
 
 def _renameat2(old: Path, new: Path, flags: int) -> None:
@@ -263,16 +268,28 @@ class Files:
 
     def put_aside(self, path: Path) -> Path:
         """Make way: what lies there is called ``<name>.odd-1`` from now on. Returns where it is."""
-        number = 1
-        while True:
-            aside = path.with_name(f"{path.name}.odd-{number}")
-            try:
+        for aside in _odd_names(path):
+            with contextlib.suppress(FileExistsError):
                 self.move(path, aside)
-            except FileExistsError:
-                number += 1
-                continue
-            self.sync_dir(path.parent)
-            return aside
+                self.sync_dir(path.parent)
+                return aside
+        raise AssertionError("there is always one more name")
+
+    def supplant(self, path: Path, data: bytes) -> None:
+        """`publish`, but what lies there is kept, as ``<name>.odd-1``: whatever happens, one of them has the name."""
+        for aside in _odd_names(path):
+            with contextlib.suppress(FileExistsError):
+                self.create(aside, data)
+                break
+        try:
+            self.exchange(aside, path)
+        except FileNotFoundError:
+            self.move(aside, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(aside)
+            raise
+        self.sync_dir(path.parent)
 
     def probe(self, folder: Path) -> None:
         """Make a small file here, on disk, and remove it. Raises OSError: the disk takes no writes."""

@@ -37,6 +37,7 @@ from daemon.status import NAMED, Status
 from daemon.tracks import requests
 from daemon.tracks.actions import Action, Wait
 from daemon.tracks.machine import Blocked, Candidate, Limits, decide
+from daemon.workspace import directories
 
 #: Seconds between two scans; longer when a scan itself takes long.
 RESCAN = 5.0
@@ -405,6 +406,9 @@ class Supervisor:
         if self.degraded is None or now.mono < self.degraded.until:
             return
         place, temps = self.degraded.place, self.parts.store.root / ".tmp"
+        # What a crash leaves of a probe is looked for in these folders.
+        own = directories(self.parts.workspace)
+        place = next((folder for folder in (place, *place.parents) if folder in own), place)
         if not os.path.isdir(place) or place == self.parts.workspace.queued:  # where the daemon never writes
             place = temps
         try:

@@ -324,3 +324,50 @@ def test_a_failed_fsync_is_never_retried_on_the_same_descriptor(
     getattr(Files(), act)(target, *words)
     if words:
         assert target.read_bytes().endswith(b"words\n")
+
+
+class _Stopped(Exception):
+    pass
+
+
+def test_a_file_is_supplanted_without_a_moment_in_which_neither_has_the_name(tmp_path: Path) -> None:
+    class Watched(Files):
+        stop_at, count = 99, 0
+
+        def before(self, op: str, *paths: Path) -> None:
+            self.count += 1
+            if self.count > self.stop_at:
+                raise _Stopped
+
+    path = tmp_path / "spec.md"
+    steps = 0
+    while True:
+        path.unlink(missing_ok=True)
+        path.write_text("theirs")
+        files = Watched()
+        files.stop_at = steps
+        try:
+            files.supplant(path, b"ours")
+            break
+        except _Stopped:
+            assert path.read_text() in ("theirs", "ours")
+        for left in tmp_path.glob("*.odd-*"):
+            left.unlink()
+        steps += 1
+    assert steps >= 4
+    assert path.read_text() == "ours"
+    assert [left.read_text() for left in tmp_path.glob("*.odd-*")] == ["theirs"]
+
+
+@pytest.mark.parametrize("there", ["nothing", "directory", "link"])
+def test_what_is_supplanted_may_be_anything(tmp_path: Path, there: str) -> None:
+    path = tmp_path / "spec.md"
+    if there == "directory":
+        path.mkdir()
+    elif there == "link":
+        path.symlink_to("nowhere")
+    (tmp_path / "spec.md.odd-1").write_text("an older one")
+    Files().supplant(path, b"ours")
+    assert path.read_bytes() == b"ours"
+    assert (tmp_path / "spec.md.odd-1").read_text() == "an older one"
+    assert os.path.lexists(tmp_path / "spec.md.odd-2") == (there != "nothing")

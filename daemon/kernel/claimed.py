@@ -8,7 +8,6 @@ claimed, and nothing that is older than the runner's end is the daemon's.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import os
@@ -74,9 +73,7 @@ def restored(parts: Parts, known: Claim) -> bool:
     except OSError as error:
         if passes(error):
             raise
-    with contextlib.suppress(FileNotFoundError):
-        parts.files.put_aside(path)
-    parts.files.publish(path, kept)
+    parts.files.supplant(path, kept)
     return True
 
 

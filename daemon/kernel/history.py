@@ -16,6 +16,7 @@ from daemon.spool.journal import TAIL, put_aside, tail_rows
 from daemon.spool.sessions import Claim, Settlement
 from daemon.spool.states import ACTIVE, FAILED, QUEUED, State
 from daemon.spool.store import is_regular, reason_name
+from daemon.workspace import directories
 
 
 class History:
@@ -84,7 +85,7 @@ class History:
         parts = self._parts
         parts.store.clear_temps(now.wall)
         workspace = parts.workspace
-        for folder in (*workspace.folders, workspace.tracks, workspace.sessions, workspace.evals):
+        for folder in directories(workspace):
             if folder != workspace.queued:  # nothing is written there
                 parts.files.clear_probes(folder)
         self.clear_reasons()

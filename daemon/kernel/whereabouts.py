@@ -50,14 +50,21 @@ def is_of(known: Claim, session: str | None) -> bool:
     return ref is not None and ref.item == known.item and known.round <= ref.attempt <= known.attempt
 
 
+def _is_earlier(known: Claim, session: str | None) -> bool:
+    """Whether a block that names this session, if any, may be what the file had before it was taken."""
+    ref = parse(session) if session else None
+    return session is None or (ref is not None and ref.item == known.item and ref.attempt < known.round)
+
+
 def belongs(parts: Parts, known: Claim, name: str, data: bytes, *, named: bool = False) -> bool:
     """Whether this is the track's own file. Raises DocumentError, OSError.
 
-    It says so itself, in its block. With `named` a file without one is it, too, if it has the name and begins as the
-    track does: a crash came before the block was written, or an editor has saved what it had from before.
+    It says so itself, in its block. With `named` one whose block is missing, or that of an earlier round, is it, too,
+    if it has the name and begins as the track does: a crash came before the block was written, or an editor has saved
+    what it had from before.
     """
     session = thread.block_session(data)
-    if session is not None or not named or not same_name(name, known.name):
+    if not named or not same_name(name, known.name) or not _is_earlier(known, session):
         return is_of(known, session)
     beginning = thread.request(frontmatter.read(spec(parts, known)).body).strip()[:BEGINNING]
     return beginning != "" and frontmatter.read(data).body.strip().startswith(beginning)

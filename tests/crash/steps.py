@@ -190,9 +190,16 @@ class Scene(World):
                 continue
             self.did.append(f"{pin.data.splitlines()[-1].decode()} written by an editor")
             self.ledger.saved(content, pin.data, (doc.data for doc in self.docs() if doc.data != pin.data))
+            self._not_its_own(self.ledger.of(pin.data), content, pin.data)
             for name, (inode, _) in list(self.queued.items()):
                 if inode == facts.st_ino:
                     self.queued[name] = (inode, pin.data)
+
+    def _not_its_own(self, task: Task, content: bytes, written: bytes) -> None:
+        """What an editor has written over a file that was moved meanwhile may not say any more whose it is."""
+        if not task.bad and thread.block_session(content) != thread.block_session(written):
+            task.rough = task.loose = True
+            task.perhaps(files=1, claims=1)
 
     def open_in_editor(self, doc: Doc, holds: int) -> None:
         """An editor has found the file, opens it when it may, and writes what it has and a word into it."""
@@ -253,6 +260,16 @@ class Scene(World):
         """What the watcher would: this path is looked at in the next tick."""
         if self.up:
             self.supervisor._notes.paths.add(path)
+
+    def look_at_queue(self) -> None:
+        """An old buffer that was saved where the file had been is merged into it, if it waits to be done again."""
+        for name, (_, data) in list(self.queued.items()):
+            with contextlib.suppress(FileNotFoundError):
+                path = self.workspace.queued / name
+                there = path.read_bytes()
+                if words(there) > words(data) and mark_of(data) == mark_of(there):
+                    self.queued[name] = (path.stat().st_ino, there)
+        super().look_at_queue()
 
     def ask(self, verb: requests.Verb, track: str) -> None:
         requests.write(self.workspace.requests, self.workspace.tmp, verb, track=track, why="enough")
