@@ -28,7 +28,7 @@ from daemon.kernel.edits import (
 )
 from daemon.kernel.history import History
 from daemon.kernel.parts import Parts
-from daemon.kernel.whereabouts import belongs
+from daemon.kernel.whereabouts import belongs, by_name
 from daemon.spool.exchange import LIMIT
 from daemon.spool.sessions import STAYS, Claim, Settlement, make
 from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, SETTLED, State
@@ -270,15 +270,17 @@ class Settler:
             *((home,) if home else ()),
             *((state, known.name) for state in (QUEUED, DONE, FAILED)),
         ):
-            if self._is_ours(store.path(state, name), known, named=(state, name) == home):
+            if self._is_ours(store.path(state, name), known, named=state):
                 if state == QUEUED:
                     return ACTIVE, store.move(name, QUEUED, ACTIVE, to=known.name)
                 return state, name
         self._restore(known, path)
         return ACTIVE, known.name
 
-    def _is_ours(self, path: Path, known: Claim | None = None, *, named: bool = False) -> bool:
-        """A regular file that can be read and rewritten (and whose block says that it is this track's).
+    def _is_ours(self, path: Path, known: Claim | None = None, *, named: State | None = None) -> bool:
+        """A regular file that can be read and rewritten (and that is this track's).
+
+        named: the folder in which its name may say so, if its block does not.
 
         Raises OSError for the disk.
         """
@@ -289,7 +291,8 @@ class Settler:
             if not os.access(path, os.R_OK, follow_symlinks=False):
                 return False
             data = self._parts.files.read(path)
-            return known is None or belongs(self._parts, known, path.name, data, named=named)
+            may = named is not None and by_name(named, path)
+            return known is None or belongs(self._parts, known, path.name, data, named=may)
         except (NotNow, FileNotFoundError, DocumentError):
             return False
 

@@ -17,6 +17,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from daemon.errors import DocumentError, NotNow
 from daemon.kernel.claimed import spec
@@ -50,24 +51,31 @@ def is_of(known: Claim, session: str | None) -> bool:
     return ref is not None and ref.item == known.item and known.round <= ref.attempt <= known.attempt
 
 
-def _is_earlier(known: Claim, session: str | None) -> bool:
-    """Whether a block that names this session, if any, may be what the file had before it was taken."""
-    ref = parse(session) if session else None
-    return session is None or (ref is not None and ref.item == known.item and ref.attempt < known.round)
-
-
 def belongs(parts: Parts, known: Claim, name: str, data: bytes, *, named: bool = False) -> bool:
     """Whether this is the track's own file. Raises DocumentError, OSError.
 
-    It says so itself, in its block. With `named` one whose block is missing, or that of an earlier round, is it, too,
-    if it has the name and begins as the track does: a crash came before the block was written, or an editor has saved
-    what it had from before.
+    It says so itself, in its block. With `named` one whose block is missing, or is what it was when it was claimed, is
+    it, too, if it has the name and begins as the track does: a crash came before the block was written, or an editor
+    has saved what it had from before.
     """
     session = thread.block_session(data)
-    if not named or not same_name(name, known.name) or not _is_earlier(known, session):
+    if not named or not same_name(name, known.name):
         return is_of(known, session)
-    beginning = thread.request(frontmatter.read(spec(parts, known)).body).strip()[:BEGINNING]
+    claimed = spec(parts, known)
+    ref = parse(session) if session else None
+    earlier = ref is not None and ref.item == known.item and ref.attempt < known.round
+    if session is not None and not earlier and session != thread.block_session(claimed):
+        return is_of(known, session)
+    beginning = thread.request(frontmatter.read(claimed).body).strip()[:BEGINNING]
     return beginning != "" and frontmatter.read(data).body.strip().startswith(beginning)
+
+
+def by_name(state: State, path: Path) -> bool:
+    """Whether a file here may be the track's by its name: what has lain long in a settled folder is somebody else's.
+
+    Raises OSError.
+    """
+    return state == QUEUED or os.lstat(path).st_ctime >= time.time() - RECENT
 
 
 class Whereabouts:
@@ -232,9 +240,8 @@ class Whereabouts:
         try:
             if not is_regular(path) or os.lstat(path).st_size > LIMIT:
                 return False
-            # What has lain there for long is somebody else's.
-            recent = place[0] == QUEUED or os.lstat(path).st_ctime >= time.time() - RECENT
-            return belongs(self._parts, known, path.name, self._parts.files.read(path), named=recent)
+            named = by_name(place[0], path)
+            return belongs(self._parts, known, path.name, self._parts.files.read(path), named=named)
         except (NotNow, DocumentError, FileNotFoundError):
             return False
         except PermissionError:

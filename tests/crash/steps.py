@@ -293,6 +293,12 @@ class Scene(World):
                 return session.name
         return None
 
+    def task_of(self, name: str) -> Task | None:
+        """What is worked on under this name."""
+        session = self.worked_on(name)
+        spec = self.workspace.sessions / (session or "") / "spec.md"
+        return self.ledger.of(spec.read_bytes()) if session and spec.exists() else None
+
     def strays(self, task: Task) -> bool:
         """Whether a file of it lies in queued/ or active/ on which no session works."""
         return any(
@@ -668,6 +674,10 @@ class Steps(RuleBasedStateMachine):
             task = self.ledger.of(doc.data)
             task.rough = task.loose = True
             task.perhaps(files=1, claims=not task.bad)
+            if state == "active" and (other := self.scene.task_of(doc.name)) not in (None, task):
+                # Its file was deleted a moment ago: what lies there now is taken for its edit.
+                other.rough = other.loose = True
+                other.perhaps(files=-1)
             return self.scene.save(f"{state}/{doc.name}", self._old(task, version))
         return False
 
