@@ -163,12 +163,15 @@ class Edits:
         """Keep what was saved, and act upon it. Raises NotNow, OSError."""
         parts, memory, session = self._parts, self._parts.memory, known.session
         path = parts.store.path(ACTIVE, known.name)
-        with parts.files.opened(path) as opened:
-            opened.lease()
-            data = opened.read(claiming.FILE_LIMIT)
-            signature = (opened.stat.st_ino, opened.stat.st_ctime_ns, opened.stat.st_size)
-            if opened.lease_broken():
-                raise NotNow(f"{path.name} is being saved in another program")
+        try:
+            with parts.files.opened(path) as opened:
+                opened.lease()
+                data = opened.read(claiming.FILE_LIMIT)
+                signature = (opened.stat.st_ino, opened.stat.st_ctime_ns, opened.stat.st_size)
+                if opened.lease_broken():
+                    raise NotNow(f"{path.name} is being saved in another program")
+        except FileNotFoundError as error:
+            raise NotNow(f"{path.name} has been moved away") from error
         try:
             after = load(data, known.name)
             change = compare(loaded(parts, known), after)

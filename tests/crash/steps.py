@@ -99,6 +99,7 @@ class Scene(World):
     def __init__(self, root: Path, mutant: Mutant = REAL) -> None:
         super().__init__(root, Life("steps", {}, {}, ByKind()), mutant)
         self.ledger = Ledger()
+        self.restless = True
         self.up = False
         #: What was done since this was last told, for the story.
         self.did: list[str] = []
@@ -702,7 +703,8 @@ class Steps(RuleBasedStateMachine):
             elif open_session is None:
                 task.less(files=1)
             elif doc.state != "active":
-                task.perhaps(files=-1)
+                # A copy of it that waits is then what it was moved to.
+                task.perhaps(files=-1, claims=-(not task.bad))
             task.rough = True
             self.scene.withdraw(doc)
             return self.scene.remove(doc)

@@ -220,6 +220,8 @@ class World:
         self.saves: Counter[str] = Counter()  # track file stem -> saves that may each be worth an attempt
         self.queued: dict[str, tuple[int, bytes]] = {}
         self.faults: list[str] = []
+        #: Whether somebody moves the files of settled sessions about, too.
+        self.restless = False
         self.pins: list[Pin] = []
         self.deeds = list(life.deeds)
         self._quiet_for = 0
@@ -527,8 +529,9 @@ def sessions_wrong(world: World) -> list[str]:
             to for (known_as, to), number in counted.items() if known_as == session for _ in range(number)
         ]
         ends = [to for to in ends if to != "active"]
-        # A person may have moved it since the intent was written: it is told where it was found.
-        if len(ends) != 1 or (settlement.destination == STAYS) != (ends == [STAYS]):
+        # A person may have moved it since the intent was written: it is told where it was found, each time.
+        once = len(ends) == 1 or (world.restless and ends and len(set(ends)) == len(ends))
+        if not once or (settlement.destination == STAYS) != (ends == [STAYS]):
             wrong.append(f"{session}: rows to {ends}, and its intent was {settlement.destination}")
         if counted[session, "active"] != (known.attempt == known.round):
             wrong.append(f"{session}: {counted[session, 'active']} claim rows")
