@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import stat
+from pathlib import Path
 
 from daemon.durable import DISK_ERRORS
 
@@ -13,3 +16,13 @@ _PASSING = DISK_ERRORS - {errno.EACCES, errno.EPERM}
 def passes(error: OSError) -> bool:
     """Whether to try again as long as it takes. Everything else is an answer, for otherwise a slot waits for ever."""
     return error.errno in _PASSING
+
+
+def may_pass(error: OSError, path: Path) -> bool:
+    """`passes`, or the refusal of a file that nobody has shut."""
+    if not isinstance(error, PermissionError):
+        return passes(error)
+    try:
+        return stat.S_IMODE(os.lstat(path).st_mode) & stat.S_IRUSR != 0
+    except OSError:
+        return False

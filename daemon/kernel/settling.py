@@ -26,6 +26,7 @@ from daemon.kernel.edits import (
     text_of,
     unheard,
 )
+from daemon.kernel.faults import may_pass
 from daemon.kernel.history import History
 from daemon.kernel.parts import Parts
 from daemon.kernel.whereabouts import belongs, by_name
@@ -228,7 +229,7 @@ class Settler:
         except OSError as error:
             self._parts.log.warning("not moved", track=known.item, why=str(error))
         block, target = facts(known, state, settlement), store.free_name(state, known.name)
-        spec = self.patched(self._spec(known), block, self._result(known, settlement))
+        spec = self.patched(self._spec(known, sure=False), block, self._result(known, settlement))
         self._put(known, spec, store.path(state, target))
         return target
 
@@ -330,12 +331,17 @@ class Settler:
         self._put(known, self._spec(known), path)
         self._parts.log.warning("file was gone", track=known.item, path=str(path))
 
-    def _spec(self, known: Claim) -> bytes:
-        """The text as a person left it last."""
+    def _spec(self, known: Claim, *, sure: bool = True) -> bytes:
+        """The text as a person left it last. sure: raises OSError when it may be readable later."""
         try:
             return text_of(self._parts, known)
-        except OSError:
-            return f"# {known.extra.get('title') or known.item}\n\nIts text is lost.\n".encode()
+        except OSError as error:
+            path = self._parts.sessions.path(known.session) / "spec.md"
+            if sure and may_pass(error, path):
+                raise
+            self._parts.log.error("text cannot be read", session=known.session, why=str(error))
+            where = f"Its text cannot be read: sessions/{known.session}/spec.md"
+            return f"# {known.extra.get('title') or known.item}\n\n{where}\n".encode()
 
     def _put(self, known: Claim, data: bytes, path: Path) -> None:
         parts = self._parts

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -203,6 +205,30 @@ def test_a_copy_of_a_moved_file_is_another_track(tmp_path: Path) -> None:
     until(world, (session / "settled").exists)
     assert b"you moved it to failed/" in moved.read_bytes()
     assert b"status: failed" in moved.read_bytes()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EACCES], ids=errno.errorcode.get)
+def test_a_text_that_cannot_be_read_just_now_is_not_lost(tmp_path: Path, number: int) -> None:
+    world = world_of(tmp_path, "a", a=Part(lasts=None))
+    until(world, lambda: world.running("a"))
+    steps(world, 8)
+    (session,) = sessions(world, "a")
+    text = (session / "spec.md").read_bytes()
+    world.boot(None)  # remembers nothing
+    (world.workspace.active / "a.md").unlink()
+    read, refused = world.files.read, 0
+
+    def refuse(path: Path, limit: int = 64 << 20) -> bytes:
+        nonlocal refused
+        if path == session / "spec.md" and refused < 3:
+            refused += 1
+            raise OSError(number, os.strerror(number), str(path))
+        return read(path, limit)
+
+    world.files.read = refuse  # type: ignore[method-assign]
+    until(world, lambda: world.exists("failed/a.md"))
+    assert refused == 3
+    assert text.split(b"---\n")[-1] in (world.workspace.failed / "a.md").read_bytes()
 
 
 def test_a_record_of_an_edit_that_the_agent_made_is_a_changed_contract_too(tmp_path: Path) -> None:
