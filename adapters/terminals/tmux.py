@@ -184,12 +184,13 @@ class Tmux:
         command = ["-c", "/", "--", *map(_escaped, words)]
         problem: Exception | None = None
         with self._one_at_a_time():
-            for _ in range(4):
+            for _ in range(5):
                 # Not at first: nearly always it is there, and each question is a process.
                 if isinstance(problem, _NoServer):
                     self.ensure()
                 try:
-                    there = self._windows()
+                    # Nearly always it is the track's first window: what is refused then is looked at.
+                    there = [] if problem is None else self._windows()
                     for window, number in there:
                         if (window.track, window.name) == (track, name):
                             if window.dead:
