@@ -1,7 +1,7 @@
 """Keep one session's harness alive and write down what happens to it.
 
-Started as ``python -I -S runner.py <session directory>``: standard library
-only, nothing of ours can be imported. What it keeps:
+Started as ``python -I -S keep.py <session directory>``: standard library
+only, nothing else of ours can be imported. What it keeps:
 
 1. It holds the flock on ``lock`` until ``exit.json`` is durable: held means
    running, whatever anybody wrote into the directory.

@@ -34,7 +34,9 @@ from typing import Any, Literal, get_args
 from adapters.ports import Cancelled, Ended, Lost, NotStarted, Order, Publish, Running, Status, Terminal
 
 MARKER = "MEGAHARNESS_SESSION"
-RUNNER = Path(__file__).resolve().with_name("runner.py")
+RUNNER = Path(__file__).resolve().with_name("keep.py")
+#: What the command of a session that is still at work can be called: an earlier version started the other one.
+RUNNERS = (RUNNER.name, "runner.py")
 PID_MAX = 1 << 22  # of Linux
 FIRST_MESSAGE = "0" * 20 + "-brief"
 TRACES = ("exit.json", "heartbeat.json", "events.jsonl", "stderr.log")  # made behind the gate alone
@@ -339,7 +341,7 @@ def _runners(session: Path) -> list[tuple[int, int]]:
     """Its runner: as started.json says, and where that is gone or garbled, who was started as it."""
     if (known := _identity(read_json(session / "started.json") or {})) is not None:
         return [known]
-    tail = ["-I", "-S", RUNNER.name, session.absolute().name]
+    tails = [["-I", "-S", name, session.absolute().name] for name in RUNNERS]
     found = []
     for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
         try:
@@ -347,7 +349,7 @@ def _runners(session: Path) -> list[tuple[int, int]]:
         except OSError:
             continue  # it ended
         said = [os.path.basename(os.fsdecode(word)) for word in words]
-        if said == tail and (facts := _stat(pid)) is not None:
+        if said in tails and (facts := _stat(pid)) is not None:
             found.append((pid, facts[1]))
     return found
 
