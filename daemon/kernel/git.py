@@ -86,8 +86,13 @@ class GitError(MegaharnessError):
     """git refused; has its words."""
 
 
+def environment() -> dict[str, str]:
+    """What git gets to know of ours."""
+    return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+
+
 def _environment(overrides: Mapping[str, str]) -> dict[str, str]:
-    env = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    env = environment()
     env |= AUTHOR
     env |= {
         "LC_ALL": "C",
@@ -225,6 +230,20 @@ def initialise(path: Path, branch: str, message: str, base: str) -> str:
     commit = _tip(path, branch) or _run(["rev-parse", "HEAD"], path, env, None, 60).decode().strip()
     _run(["update-ref", base, commit], path, env, None, 60)
     return commit
+
+
+def configuration(path: Path) -> list[tuple[str, str, str]]:
+    """(file, key, value) of all that git's files say for a repository in which nobody has worked yet."""
+    listing = _run(
+        ["config", "--null", "--show-origin", "--list", "--includes"], path, _environment({}), None, 30
+    )
+    parts = os.fsdecode(listing).split("\0")[:-1]
+    found = []
+    for origin, setting in zip(parts[::2], parts[1::2], strict=True):
+        key, _, value = setting.partition("\n")
+        if origin.startswith("file:"):
+            found.append((origin[len("file:") :], key, value))
+    return found
 
 
 def _tip(path: Path, branch: str) -> str | None:

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemon.kernel.git import GitError, Repository, initialise
+from daemon.kernel.git import GitError, Repository
+from daemon.kernel.mould import Mould
 
 #: Larger files are listed, not committed (bytes).
 FILE_CAP = 50 << 20
@@ -133,6 +134,7 @@ class Scratch:
         self._cap = cap
         #: In the names of what is being made: whatever has another one was left by a daemon that is gone.
         self._mark = secrets.token_hex(6)
+        self._mould = Mould()
 
     def taken(self, track: str) -> bool:
         return os.path.lexists(self._home(track))
@@ -151,7 +153,7 @@ class Scratch:
         making = path.parent / f".new-{self._mark}-{secrets.token_hex(6)}"
         try:
             making.mkdir(mode=0o700)
-            base = initialise(making, branch, f"empty start of {track}", BASE_REF)
+            base = self._mould.make(making, branch, f"empty start of {track}", BASE_REF)
             making.rename(path)
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)
