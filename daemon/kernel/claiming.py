@@ -32,8 +32,7 @@ class Claimer:
         else:
             name, data = entry.name, claiming.read_in_place(parts.store, entry)
         # What was peeked was a hint; what was read under the lease decides.
-        peek = self._observer.understand(data, entry)
-        loaded = peek.loaded
+        peek, loaded = self._observer.understand(data, entry)
         route = self._observer.route(loaded, now) if loaded is not None else None
         if loaded is None or peek.problems or peek.empty or not isinstance(route, Route):
             why = "; ".join(map(str, peek.problems)) or (

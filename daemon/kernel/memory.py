@@ -10,15 +10,22 @@ from daemon.kernel.concluding import Concluded
 from daemon.kernel.scratch import Place
 from daemon.spool.states import State
 from daemon.tracks.machine import Parked, Pause
-from daemon.tracks.track import Loaded, Time, TrackId
+from daemon.tracks.track import Time, TrackId
 
 
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """A queued file as it was read last: loaded, or what is wrong with it."""
+    """A queued file as it was read last: what its place in the queue depends on, or what is wrong with it.
+
+    Its text is not kept: there may be a hundred thousand of these.
+    """
 
     signature: tuple[int, int, int]
-    loaded: Loaded | None = None
+    #: Whether it is a track; if not, its problems say why.
+    readable: bool = False
+    harness_id: str | None = None
+    model_id: str | None = None
+    priority: int = 0
     block_id: str | None = None
     #: The session that the file's block names. A hint where its file is, never more.
     block_session: str = ""

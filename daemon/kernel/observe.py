@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import traceback
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -427,31 +428,37 @@ class Observer:
             return known
         with self._parts.files.opened(self._parts.store.path(entry.state, entry.name)) as opened:
             data = opened.read(claiming.FILE_LIMIT)
-        peek = self.understand(data, entry)
+        peek, _ = self.understand(data, entry)
         self._parts.memory.peeks[key] = peek
         return peek
 
-    def understand(self, data: bytes, entry: Entry) -> Peek:
+    def understand(self, data: bytes, entry: Entry) -> tuple[Peek, Loaded | None]:
         """What these bytes ask for, or everything that is wrong with them."""
         try:
             loaded = load(data, entry.name)
         except DocumentError as error:
-            return Peek(entry.signature, problems=error.problems)
+            return Peek(entry.signature, problems=error.problems), None
         if loaded.is_empty:
-            return Peek(entry.signature, loaded=loaded, empty=True)
+            return Peek(entry.signature, readable=True, empty=True), loaded
         try:
             after = tuple(parse_after(text, entry.mtime) for text in loaded.track.after)
         except DocumentError as error:
-            return Peek(entry.signature, problems=error.problems)
+            return Peek(entry.signature, problems=error.problems), None
         claimed = loaded.track.block.get("id", "")
-        return Peek(
+        harness, model = loaded.track.harness_id, loaded.track.model_id
+        peek = Peek(
             entry.signature,
-            loaded=loaded,
+            readable=True,
+            # The same few names in very many files.
+            harness_id=sys.intern(harness) if harness is not None else None,
+            model_id=sys.intern(model) if model is not None else None,
+            priority=loaded.track.priority,
             block_id=claimed if is_id(claimed) else None,
             block_session=loaded.track.block.get("session", ""),
             problems=tuple(not_built(loaded)),
             after=after,
         )
+        return peek, loaded
 
     def _ids_of(self, entry: Entry) -> Iterable[str]:
         peek = self._parts.memory.peeks.get((entry.state, entry.name))
@@ -497,7 +504,7 @@ class Observer:
             return replace(candidate, holds=tuple(holds), late=late)
         if peek.problems or peek.empty:
             return replace(candidate, fault=self._fault(entry, peek, now), holds=tuple(holds))
-        assert peek.loaded is not None
+        assert peek.readable
         if (riddle := self._unreadable_claim(entry, queue)) is not None:
             holds.append(
                 Hold(f"sessions/{riddle} may be working on it: its claim.json cannot be read", needs_you=True)
@@ -509,10 +516,10 @@ class Observer:
             holds.append(Hold("waits until the running track of the same name has ended"))
         holds += self._after(peek.after, entry, now, queue)
         if not holds:
-            route = self._parts.router.route(peek.loaded.track, now.mono)
+            route = self._parts.router.route(peek, now.mono)
             if isinstance(route, NoRoute):
                 holds.append(Hold(route.why, now.mono + LOOK_AGAIN, route.unblock, needs_you=True))
-        return replace(candidate, priority=peek.loaded.track.priority, holds=tuple(holds))
+        return replace(candidate, priority=peek.priority, holds=tuple(holds))
 
     def _fault(self, entry: Entry, peek: Peek, now: Now) -> Fault:
         shown = EMPTY_SHOWN if peek.empty else FAULT_SHOWN
@@ -522,6 +529,8 @@ class Observer:
 
     def _unreadable_claim(self, entry: Entry, queue: _Queue) -> str | None:
         """An open session of this track that nothing explains: nothing is started beside it."""
+        if not queue.riddles:
+            return None
         for item in self._ids_of(entry):
             newest = self._parts.sessions.newest(item) if item in queue.riddles else None
             if newest is not None and newest.id == queue.riddles[item]:
@@ -535,7 +544,7 @@ class Observer:
         same task dropped again. And only what has no block of ours, or an
         earlier session's: a file that was moved there names the newest one.
         """
-        if peek.loaded is None:
+        if not peek.readable:
             return None
         for item in self._ids_of(entry):
             newest = self._parts.sessions.newest(item)
@@ -546,7 +555,7 @@ class Observer:
                 continue
             if not self._has_place(newest.id, known.name, entry, now):
                 continue
-            if self._begins_like(peek.loaded, newest.id) and self._takes(entry, newest.id):
+            if self._begins_like(entry, newest.id) and self._takes(entry, newest.id):
                 return newest.id
         return None
 
@@ -574,26 +583,30 @@ class Observer:
         recent = entry.ctime_ns / 1e9 - ended < JUST_SETTLED and ended - now.wall < JUST_SETTLED
         return self.place_of(session) is not None and (entry.state == ACTIVE or recent)
 
-    def _begins_like(self, loaded: Loaded, session: str) -> bool:
+    def _begins_like(self, entry: Entry, session: str) -> bool:
         try:
+            theirs = frontmatter.read(
+                self._parts.files.read(self._parts.store.path(entry.state, entry.name))
+            ).body
             spec = frontmatter.read((self._parts.sessions.path(session) / "spec.md").read_bytes()).body
-        except (OSError, DocumentError):
+        except (OSError, DocumentError, NotNow):
             return False
         beginning = thread.request(spec).strip()[:200]
-        return beginning != "" and loaded.document.body.strip().startswith(beginning)
+        return beginning != "" and theirs.strip().startswith(beginning)
 
     # -- predecessors ----------------------------------------------------------------------------
 
     def _after(
         self, after: Iterable[Time | TrackId], entry: Entry, now: Now, queue: _Queue
     ) -> Iterator[Hold]:
-        own = set(self._ids_of(entry))
+        own: set[str] | None = None
         for moment in after:
             if isinstance(moment, Time):
                 if now.wall < moment.at:
                     yield Hold(f"waits until {moment.text}", now.mono + moment.at - now.wall)
                 continue
             wanted = moment.id
+            own = set(self._ids_of(entry)) if own is None else own
             state = "itself" if wanted in own else self.state_of(wanted, queue.ids)
             match state:
                 case "done":

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from adapters.errors import AdapterError
 from adapters.ports import Harness, Probe
-from daemon.tracks.track import Track
 
 #: Seconds for which an answer about an installed program is believed.
 BELIEVE = 20.0
@@ -40,13 +39,22 @@ class Harnesses(Protocol):
     def get(self, name: str) -> Harness: ...
 
 
+class Asking(Protocol):
+    """What of a track its way depends on."""
+
+    @property
+    def harness_id(self) -> str | None: ...
+    @property
+    def model_id(self) -> str | None: ...
+
+
 class Router:
     def __init__(self, harnesses: Harnesses, prefer: Sequence[str]) -> None:
         self._harnesses = harnesses
         self._prefer = prefer
         self._probes: dict[str, tuple[float, Probe]] = {}
 
-    def route(self, track: Track, mono: float) -> Route | NoRoute:
+    def route(self, track: Asking, mono: float) -> Route | NoRoute:
         if track.harness_id is not None:
             probe = self._probe(track.harness_id, mono)
             if probe.found:

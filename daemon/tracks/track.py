@@ -724,5 +724,7 @@ def _prose(body: str) -> Iterable[str]:
 
 
 def _clean(text: str) -> str:
-    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    text = " ".join(text.split())
     return text if len(text) <= MAX_TITLE else text[: MAX_TITLE - 1].rstrip() + "…"
