@@ -10,8 +10,7 @@ import sys
 
 # At the end: what the standard library has is never looked for among our files. And not for longer than it takes.
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-import runner  # type: ignore[import-not-found]  # the sibling, without its package and all that it needs
-
+runner = __import__("runner")  # the sibling alone, without its package and all that this needs
 sys.path.pop()
 
 if __name__ == "__main__":
