@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -173,22 +174,34 @@ def settings_changed(workspace: Workspace, state: dict[str, Any]) -> bool:
     return bool(state["settings_mtime_ns"] != now)
 
 
-def _without_daemon(
-    workspace: Workspace, state: dict[str, Any], running: list[dict[str, Any]], queued: int, *, daemon: bool
-) -> tuple[list[dict[str, Any]], bool]:
-    """(the rows of what waits, whether the settings are unusable); what is open gets its note."""
-    nothing = queued > EXPLAINED or not (queued or running)
-    if nothing and "settings_mtime_ns" in state and not settings_changed(workspace, state):
-        return [], False  # the last daemon could use them; loading them takes longer than all the rest
-    from adapters.errors import AdapterError
-    from daemon.cli import deciding
+def _usable(workspace: Workspace, state: dict[str, Any]) -> bool:
+    """Whether a daemon could use the settings; loading them takes longer than all the rest."""
+    if not workspace.settings.exists() or (
+        "settings_mtime_ns" in state and not settings_changed(workspace, state)
+    ):
+        return True  # there are none, or those of the last daemon
     from daemon.config import Settings
     from daemon.errors import SettingsError
 
     try:
-        if queued > EXPLAINED:
+        with contextlib.suppress(OSError):
             Settings.load(workspace.settings)
-            return [], False
+    except SettingsError:
+        return False
+    return True
+
+
+def _without_daemon(
+    workspace: Workspace, state: dict[str, Any], running: list[dict[str, Any]], queued: int, *, daemon: bool
+) -> tuple[list[dict[str, Any]], bool]:
+    """(the rows of what waits, whether the settings are unusable); what is open gets its note."""
+    if queued > EXPLAINED or not (queued or running):
+        return [], not _usable(workspace, state)
+    from adapters.errors import AdapterError
+    from daemon.cli import deciding
+    from daemon.errors import SettingsError
+
+    try:
         rows = {row.subject: row.row() for row in deciding.look(workspace, daemon=daemon)}
     except SettingsError:
         return [], True
