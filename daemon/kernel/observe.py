@@ -16,6 +16,7 @@ from daemon.errors import DocumentError, NotNow, Problem
 from daemon.kernel.claimed import settlement, status_of
 from daemon.kernel.clock import Now, seconds
 from daemon.kernel.edits import Edits, edits_of, unheard
+from daemon.kernel.faults import may_pass
 from daemon.kernel.memory import Peek
 from daemon.kernel.parts import Parts
 from daemon.kernel.room import Judged, Key, Room
@@ -570,7 +571,10 @@ class Observer:
             return thread.own_text(theirs) == thread.own_text(spec) or thread.builds_on(
                 theirs, self._parts.files.read(path), spec, session
             )
-        except (OSError, DocumentError):
+        except (DocumentError, NotNow):
+            return False
+        except OSError as error:
+            _raise_if_it_passes(error)
             return False
 
     def _has_place(self, session: str, name: str, entry: Entry, now: Now) -> bool:
@@ -588,8 +592,13 @@ class Observer:
             theirs = frontmatter.read(
                 self._parts.files.read(self._parts.store.path(entry.state, entry.name))
             ).body
-            spec = frontmatter.read((self._parts.sessions.path(session) / "spec.md").read_bytes()).body
-        except (OSError, DocumentError, NotNow):
+            spec = frontmatter.read(
+                self._parts.files.read(self._parts.sessions.path(session) / "spec.md")
+            ).body
+        except (DocumentError, NotNow):
+            return False
+        except OSError as error:
+            _raise_if_it_passes(error)
             return False
         beginning = thread.request(spec).strip()[:200]
         return beginning != "" and theirs.strip().startswith(beginning)
@@ -694,3 +703,9 @@ class Observer:
         state: State = DONE if place[0] == DONE else FAILED
         path = self._parts.store.path(state, place[1])
         return path if os.path.isfile(path) else None
+
+
+def _raise_if_it_passes(error: OSError) -> None:
+    """A disk that refuses is no answer: what asked is looked at again, and nothing is started because of it."""
+    if error.filename is not None and may_pass(error, Path(error.filename)):
+        raise error
