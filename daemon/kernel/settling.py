@@ -229,7 +229,7 @@ class Settler:
         except OSError as error:
             self._parts.log.warning("not moved", track=known.item, why=str(error))
         block, target = facts(known, state, settlement), store.free_name(state, known.name)
-        spec = self.patched(self._spec(known, sure=False), block, self._result(known, settlement))
+        spec = self.patched(self._spec(known, sure=False), block, self._result(known, settlement, sure=False))
         self._put(known, spec, store.path(state, target))
         return target
 
@@ -303,12 +303,14 @@ class Settler:
         text = self._result(known, settlement)
         self._parts.exchange.rewrite(path, known.session, lambda data: self.patched(data, block, text))
 
-    def _result(self, known: Claim, settlement: Settlement) -> str:
-        """What ``result.md`` says; when that is gone, what the intent itself tells."""
+    def _result(self, known: Claim, settlement: Settlement, *, sure: bool = True) -> str:
+        """What ``result.md`` says; when that is gone, what the intent itself tells. sure: as of `_spec`."""
         path = self._parts.sessions.path(known.session) / "result.md"
         try:
             return self._parts.files.read(path).decode("utf-8", "replace")
-        except (NotNow, OSError):
+        except (NotNow, OSError) as error:
+            if sure and isinstance(error, OSError) and may_pass(error, path):
+                raise
             headline = f"{settlement.destination}: {settlement.termination}"
             notes = (settlement.why or "what it said is lost: its result.md is gone",)
             return thread.render_result(
