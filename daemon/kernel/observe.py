@@ -72,12 +72,14 @@ class _Queue:
         not in active/.
     riddles: track -> its open session whose claim cannot be read.
     names: open session -> the name of its file, and whether it is being settled.
+    refused: open session -> why nobody can say now where its file is.
     """
 
     ids: Mapping[str, list[str]] = field(default_factory=dict)
     names: dict[str, tuple[str, bool]] = field(default_factory=dict)
     astray: set[str] = field(default_factory=set)
     riddles: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, OSError] = field(default_factory=dict)
 
 
 def not_built(loaded: Loaded) -> Iterator[Problem]:
@@ -130,12 +132,13 @@ class Observer:
             queue.names[ref.id] = (name, False)
             if name not in self._parts.store.entries(ACTIVE):
                 queue.astray.add(ref.item)
-            self.whereabouts.note(replace(known, name=name), now)
+            if (refused := self.whereabouts.note(replace(known, name=name), now)) is not None:
+                queue.refused[ref.id] = refused
         for ref in opened:
             observed = self._guarded(
                 ref.id,
                 ref.id,
-                lambda ref=ref: self._session(ref, stops, now),  # type: ignore[misc]
+                lambda ref=ref: self._session(ref, stops, now, queue.refused.get(ref.id)),  # type: ignore[misc]
                 slot=True,
             )
             if observed is not None:
@@ -189,7 +192,9 @@ class Observer:
             if isinstance(request, requests.Request) and request.verb == "interrupt"
         }
 
-    def _session(self, ref: Ref, stops: dict[str, str], now: Now) -> Session | Blocked | Parked | None:
+    def _session(
+        self, ref: Ref, stops: dict[str, str], now: Now, refused: OSError | None
+    ) -> Session | Blocked | Parked | None:
         sessions, memory = self._parts.sessions, self._parts.memory
         known = sessions.claim(ref.id)
         if is_shut(sessions.path(ref.id)):
@@ -201,6 +206,9 @@ class Observer:
             # Nothing is started beside it and nothing is ended; it holds a slot only while it lives.
             alive = live.lives(sessions.path(ref.id))
             return Parked(ref.id, f"sessions/{ref.id}/claim.json cannot be read", alive, ours=False)
+        if refused is not None and not live.lives(sessions.path(ref.id)):
+            # Its file may be where a person wants it ended: nothing is begun before that is known.
+            raise refused
         attempt = self._attempt(known, now)
         pause = memory.pauses.get(ref.id)
         status = status_of(self._parts, ref.id)

@@ -120,8 +120,8 @@ class Whereabouts:
             files.unlink(self._parts.sessions.path(session) / VANISHED)
             memory.marked.discard(session)
 
-    def note(self, known: Claim, now: Now) -> None:
-        """Remember whether it is away, before it is asked about any of them."""
+    def note(self, known: Claim, now: Now) -> OSError | None:
+        """Remember whether it is away, before it is asked about any of them. Returns why nobody can say that now."""
         memory, session = self._parts.memory, known.session
         if known.name in self._parts.store.entries(ACTIVE):
             home = None
@@ -131,11 +131,11 @@ class Whereabouts:
         else:
             try:
                 home = self._home(known)
-            except OSError:
-                # Nobody can say where it is now: what was known stays, and no time counts.
+            except OSError as error:
+                # What was known stays, and no time counts.
                 memory.missing.pop(session, None)
                 memory.searched.pop(session, None)
-                return
+                return error
             if home is not None and self._is_moved(known, home):
                 memory.missing.pop(session, None)
             elif session not in memory.missing:
@@ -147,6 +147,7 @@ class Whereabouts:
             memory.homes.pop(session, None)
         else:
             memory.homes[session] = home
+        return None
 
     def wish(self, known: Claim, now: Now) -> Wish | None:
         """What a person wants with it, by where they put it; None: nothing, or nobody knows yet."""
