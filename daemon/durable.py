@@ -21,7 +21,6 @@ import ctypes
 import errno
 import fcntl
 import functools
-import itertools
 import os
 import re
 import secrets
@@ -76,8 +75,17 @@ def operation(
     return stepped  # type: ignore[return-value]  # `wraps` forgets that self is positional
 
 
-def _odd_names(path: Path) -> Iterator[Path]:
-    return (path.with_name(f"{path.name}.odd-{number}") for number in itertools.count(1))
+def _beside(path: Path, put: Callable[[Path], None]) -> Path:
+    """Put something at the first of ``<name>.odd-1``, ``-2``, ... that is free. Returns where."""
+    number = 1
+    while True:
+        aside = path.with_name(f"{path.name}.odd-{number}")
+        try:
+            put(aside)
+        except FileExistsError:
+            number += 1
+            continue
+        return aside
 
 
 def _renameat2(old: Path, new: Path, flags: int) -> None:
@@ -268,19 +276,13 @@ class Files:
 
     def put_aside(self, path: Path) -> Path:
         """Make way: what lies there is called ``<name>.odd-1`` from now on. Returns where it is."""
-        for aside in _odd_names(path):
-            with contextlib.suppress(FileExistsError):
-                self.move(path, aside)
-                self.sync_dir(path.parent)
-                return aside
-        raise AssertionError("there is always one more name")
+        aside = _beside(path, lambda aside: self.move(path, aside))
+        self.sync_dir(path.parent)
+        return aside
 
     def supplant(self, path: Path, data: bytes) -> None:
         """`publish`, but what lies there is kept, as ``<name>.odd-1``: whatever happens, one of them has the name."""
-        for aside in _odd_names(path):
-            with contextlib.suppress(FileExistsError):
-                self.create(aside, data)
-                break
+        aside = _beside(path, lambda aside: self.create(aside, data))
         try:
             self.exchange(aside, path)
         except FileNotFoundError:

@@ -23,6 +23,11 @@ def may_pass(error: OSError, path: Path) -> bool:
     if not isinstance(error, PermissionError):
         return passes(error)
     try:
-        return stat.S_IMODE(os.lstat(path).st_mode) & stat.S_IRUSR != 0
+        return not is_forbidden(path)
     except OSError:
         return False
+
+
+def is_forbidden(path: Path) -> bool:
+    """Whether the right to read this file was taken from its owner. Raises OSError."""
+    return not os.lstat(path).st_mode & stat.S_IRUSR

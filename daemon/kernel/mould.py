@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from daemon.durable import write_all
 from daemon.kernel import git
 from daemon.kernel.git import AUTHOR, GitError
 
@@ -137,9 +138,7 @@ def _write(folder: Path, shape: _Shape, branch: str, message: str, base: str) ->
 def _put(path: Path, file: _File) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, file.mode)
     try:
-        view = memoryview(file.data)
-        while view:
-            view = view[os.write(fd, view) :]
+        write_all(fd, file.data)
         if file.synced:
             os.fsync(fd)
     finally:

@@ -23,7 +23,6 @@ from daemon.kernel.room import Judged, Key, Room
 from daemon.kernel.route import NoRoute, Route
 from daemon.kernel.whereabouts import Whereabouts
 from daemon.spool import claim as claiming
-from daemon.spool import frontmatter
 from daemon.spool.sessions import STAYS, Claim, Ref, Settlement, is_shut, parse
 from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, State
 from daemon.spool.store import Entry
@@ -564,25 +563,27 @@ class Observer:
                 continue
             if not self._has_place(newest.id, known.name, entry, now):
                 continue
-            if self._begins_like(entry, newest.id) and self._takes(entry, newest.id):
+            if self._is_late(entry, newest.id):
                 return newest.id
         return None
 
-    def _takes(self, entry: Entry, session: str) -> bool:
-        """Whether the settled file can take this text; otherwise, in queued/, it is a track of its own."""
-        path = self.place_of(session)
-        if path is None or entry.state != QUEUED:
-            return True
+    def _is_late(self, entry: Entry, session: str) -> bool:
+        """Whether it begins as that track does and, in queued/, the settled file can take its text."""
+        read, path = self._parts.files.read, self.place_of(session)
         try:
-            theirs = self._parts.files.read(self._parts.store.path(entry.state, entry.name))
-            spec = self._parts.files.read(self._parts.sessions.path(session) / "spec.md")
-            return thread.own_text(theirs) == thread.own_text(spec) or thread.builds_on(
-                theirs, self._parts.files.read(path), spec, session
-            )
+            theirs = read(self._parts.store.path(entry.state, entry.name))
+            spec = read(self._parts.sessions.path(session) / "spec.md")
+            if not thread.begins_like(theirs, spec):
+                return False
+            if path is None or entry.state != QUEUED or thread.own_text(theirs) == thread.own_text(spec):
+                return True
+            return thread.builds_on(theirs, read(path), spec, session)
         except (DocumentError, NotNow):
             return False
         except OSError as error:
-            _raise_if_it_passes(error)
+            # A disk that refuses is no answer: it is looked at again, and nothing is started because of it.
+            if error.filename is not None and may_pass(error, Path(error.filename)):
+                raise
             return False
 
     def _has_place(self, session: str, name: str, entry: Entry, now: Now) -> bool:
@@ -594,22 +595,6 @@ class Observer:
         # An end in the future: the clock was set back since, and nothing can be told from the two times.
         recent = entry.ctime_ns / 1e9 - ended < JUST_SETTLED and ended - now.wall < JUST_SETTLED
         return self.place_of(session) is not None and (entry.state == ACTIVE or recent)
-
-    def _begins_like(self, entry: Entry, session: str) -> bool:
-        try:
-            theirs = frontmatter.read(
-                self._parts.files.read(self._parts.store.path(entry.state, entry.name))
-            ).body
-            spec = frontmatter.read(
-                self._parts.files.read(self._parts.sessions.path(session) / "spec.md")
-            ).body
-        except (DocumentError, NotNow):
-            return False
-        except OSError as error:
-            _raise_if_it_passes(error)
-            return False
-        beginning = thread.request(spec).strip()[:200]
-        return beginning != "" and theirs.strip().startswith(beginning)
 
     # -- predecessors ----------------------------------------------------------------------------
 
@@ -711,9 +696,3 @@ class Observer:
         state: State = DONE if place[0] == DONE else FAILED
         path = self._parts.store.path(state, place[1])
         return path if os.path.isfile(path) else None
-
-
-def _raise_if_it_passes(error: OSError) -> None:
-    """A disk that refuses is no answer: what asked is looked at again, and nothing is started because of it."""
-    if error.filename is not None and may_pass(error, Path(error.filename)):
-        raise error

@@ -14,7 +14,6 @@ block; so what is not the very file that was seen last counts only when nothing 
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -22,9 +21,9 @@ from pathlib import Path
 from daemon.errors import DocumentError, NotNow
 from daemon.kernel.claimed import spec
 from daemon.kernel.clock import Now
+from daemon.kernel.faults import is_forbidden
 from daemon.kernel.memory import Peek
 from daemon.kernel.parts import Parts
-from daemon.spool import frontmatter
 from daemon.spool.sessions import Claim, encode, parse
 from daemon.spool.states import ACTIVE, DONE, FAILED, QUEUED, State
 from daemon.spool.store import Entry, is_regular, same_name
@@ -38,8 +37,6 @@ LIMIT = 64 << 20
 
 #: Seconds after which a file in a settled folder was not moved there just now.
 RECENT = 300.0
-#: How many characters of a text say which track it is of.
-BEGINNING = 200
 
 VANISHED = "vanished.json"
 TOGETHER = "its file vanished together with others (a git checkout?), so nothing was ended: put them back"
@@ -66,8 +63,7 @@ def belongs(parts: Parts, known: Claim, name: str, data: bytes, *, named: bool =
     earlier = ref is not None and ref.item == known.item and ref.attempt < known.round
     if session is not None and not earlier and session != thread.block_session(claimed):
         return is_of(known, session)
-    beginning = thread.request(frontmatter.read(claimed).body).strip()[:BEGINNING]
-    return beginning != "" and frontmatter.read(data).body.strip().startswith(beginning)
+    return thread.begins_like(data, claimed)
 
 
 def by_name(state: State, path: Path) -> bool:
@@ -246,6 +242,6 @@ class Whereabouts:
         except (NotNow, DocumentError, FileNotFoundError):
             return False
         except PermissionError:
-            if stat.S_IMODE(os.lstat(path).st_mode) & 0o400:
+            if not is_forbidden(path):
                 raise
-            return False  # somebody has shut this file: it says nothing
+            return False  # it says nothing

@@ -30,6 +30,8 @@ BLOCKED = "BLOCKED:"
 ANSWER_LIMIT = 64 << 10
 #: Characters of one message typed in the pane that come back into the file.
 SAID_LIMIT = 8 << 10
+#: How many characters of a text say which track it is of.
+BEGINNING = 200
 
 _OPEN_LINE = r"^<!-- megaharness: [a-z]+, attempt [0-9]+, [a-z0-9-]+ -->[ \t]*\r?\n"
 _CLOSE_LINE = r"^<!-- /megaharness -->[ \t]*(?:\r?\n|\Z)"
@@ -235,6 +237,12 @@ def reply(body: str) -> str:
     """What a person wrote after the last block of the daemon; empty when there is no block."""
     _, *later = pieces(body)
     return later[-1].strip() if later else ""
+
+
+def begins_like(data: bytes, claimed: bytes) -> bool:
+    """Whether a text begins as the task that was claimed does; an empty task is like none. Raises DocumentError."""
+    beginning = request(frontmatter.read(claimed).body).strip()[:BEGINNING]
+    return beginning != "" and frontmatter.read(data).body.strip().startswith(beginning)
 
 
 def own_text(data: bytes) -> tuple[str, str]:
