@@ -21,6 +21,7 @@ from adapters.ports import Capabilities, Harness, NotStarted, Running
 from daemon.errors import DocumentError, NotNow
 from daemon.kernel.claimed import as_claimed, spec, status_of
 from daemon.kernel.clock import Now, stamp
+from daemon.kernel.faults import may_pass, passes
 from daemon.kernel.memory import Edit
 from daemon.kernel.parts import Parts
 from daemon.spool import claim as claiming
@@ -128,8 +129,12 @@ class Edits:
             return  # looked at again by the next tick
 
     def look(self, known: Claim, entry: Entry, now: Now) -> Edited | None:
-        """Whether a person has changed it since it was looked at last; reads it only when something has."""
+        """Whether a person has changed it since it was looked at last; reads it only when something has.
+
+        Raises OSError where the disk refuses the last look before it is settled.
+        """
         parts, memory, session = self._parts, self._parts.memory, known.session
+        path = parts.store.path(ACTIVE, known.name)
         edits_of(parts, session)
         if memory.seen.get(session) == entry.signature:
             return Edited() if session in memory.undelivered else None
@@ -138,11 +143,14 @@ class Edits:
         # A swap file says only that it is open in an editor, as a thread in use is: what counts is the save.
         still = parts.stillness.judge(entry, now.mono, now.wall, None)
         try:
-            data = parts.files.read(parts.store.path(ACTIVE, known.name), claiming.FILE_LIMIT)
+            data = parts.files.read(path, claiming.FILE_LIMIT)
             same = self._same(known, data)
         except FileNotFoundError:
             return None
-        except (NotNow, OSError):
+        except (NotNow, OSError) as error:
+            if session in memory.concluded and isinstance(error, OSError) and may_pass(error, path):
+                memory.waiting_since.pop(session, None)  # it is not the file that does not come to rest
+                raise
             return Edited(now.mono + 1.0)
         if isinstance(still, claiming.Stirring):
             # What is read now may be half of a save: it is looked at again, and holds up nothing if it is as it was.
@@ -161,6 +169,14 @@ class Edits:
 
     def take(self, known: Claim, now: Now) -> None:
         """Keep what was saved, and act upon it. Raises NotNow, OSError."""
+        try:
+            self._take(known, now)
+        except OSError as error:
+            if passes(error):
+                self._parts.memory.waiting_since.pop(known.session, None)
+            raise
+
+    def _take(self, known: Claim, now: Now) -> None:
         parts, memory, session = self._parts, self._parts.memory, known.session
         path = parts.store.path(ACTIVE, known.name)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from io import BufferedRandom
@@ -11,7 +12,8 @@ import pytest
 
 from daemon.durable import Files
 from daemon.spool.exchange import Exchange
-from tests.crash.lives import track
+from tests.crash.cases import case, points_of
+from tests.crash.lives import LIVES, track
 from tests.crash.stage import Part
 from tests.crash.test_damage import a_world, steps
 from tests.crash.world import Fault, Life, World
@@ -134,3 +136,15 @@ def test_what_comes_out_of_an_exchange_half_written_is_waited_for(tmp_path: Path
     exchange.sweep(later, merge)
     assert merged == [b"half of a text\n"]
     assert os.listdir(displaced) == []
+
+
+@pytest.mark.slow
+def test_a_message_is_heard_however_long_the_disk_refuses(ws: Path) -> None:
+    """It was saved while the disk refused, and the session ended meanwhile: it is settled when the file was looked at."""
+    life = next(life for life in LIVES if life.name == "told too late")
+    befores = [number for number, label in enumerate(points_of(life)) if label.startswith("before")]
+    tried = befores[::3]
+    for number in tried:
+        _, wrong = case(life, [Fault(number, "errno", errno=errno.EIO, lasts=60)])
+        assert wrong == [], number
+    assert len(tried) > 40
