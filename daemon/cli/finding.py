@@ -83,16 +83,20 @@ def newest_sessions(workspace: Workspace) -> dict[str, Ref]:
     return found
 
 
+def listing(folder: Path) -> list[str]:
+    """The names of the Markdown files in one of the four folders, in no order."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return [name for name in names if name.endswith(".md") and name[0] != "."]
+
+
 def files(workspace: Workspace) -> Iterator[tuple[State, str]]:
     """(state, name) of every Markdown file in the four folders."""
     for state in (QUEUED, ACTIVE, DONE, FAILED):
-        try:
-            names = sorted(os.listdir(workspace.tracks / state))
-        except FileNotFoundError:
-            continue
-        for name in names:
-            if name.endswith(".md") and not name.startswith("."):
-                yield state, name
+        for name in sorted(listing(workspace.tracks / state)):
+            yield state, name
 
 
 def locate(

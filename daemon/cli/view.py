@@ -7,11 +7,9 @@ import errno
 import json
 import os
 import re
-import shutil
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,11 +19,16 @@ from daemon.cli import finding
 from daemon.kernel.clock import stamp
 from daemon.layout import Workspace, find_root
 from daemon.lock import holder
-from daemon.spool.sessions import Ref, read_json
-from daemon.spool.states import DONE, FAILED, QUEUED
+from daemon.spool.journal import tail_rows
+from daemon.spool.sessions import Ref, parse, read_json
+from daemon.spool.states import DONE, FAILED, QUEUED, STATES, State
 from daemon.spool.store import is_regular, reason_name
 
 NEWEST = 5
+#: Of a settled folder with up to so many files each is asked how new it is.
+ASKED = 1000
+#: Some hundred rows (bytes).
+JOURNAL_TAIL = 64 << 10
 #: Up to so many queued files a view without a daemon finds the reasons itself; with more it only names them.
 EXPLAINED = 100
 CHANGED = "megaharness.toml has changed since the daemon started: mh down && mh up -d"
@@ -51,20 +54,39 @@ class Settled:
     place: str
 
 
-def settled(workspace: Workspace, folder: Path, count: int) -> tuple[list[Settled], int]:
-    """The newest `count` of a settled folder, and how many there are."""
-    try:
-        entries = [entry for entry in os.scandir(folder) if entry.name.endswith(".md")]
-    except FileNotFoundError:
-        return [], 0
+def newest(workspace: Workspace, state: State, names: Collection[str], count: int) -> list[Settled]:
+    """The newest `count` of a settled folder with these files, by their last change.
+
+    Of a large folder, whose files would take long to ask, they are those that the end of the journal tells of: a file
+    that was put there by hand is not among them.
+    """
+    folder = workspace.tracks / state
+    if len(names) > ASKED:
+        told = _told(workspace, state, names, 4 * count)
+        names = told if len(told) >= count else names
     times = []
-    for entry in entries:
+    for name in names:
         try:
-            times.append((entry.stat(follow_symlinks=False).st_ctime, entry.name))
+            times.append((os.lstat(f"{folder}/{name}").st_ctime, name))
         except FileNotFoundError:
             continue
-    newest = sorted(times, reverse=True)[:count]
-    return [_settled(workspace, folder, name, at) for at, name in newest], len(times)
+    return [_settled(workspace, folder, name, at) for at, name in sorted(times, reverse=True)[:count]]
+
+
+def _told(workspace: Workspace, state: State, names: Collection[str], count: int) -> list[str]:
+    """Up to `count` of these names, the ones that came last according to the journal."""
+    found: list[str] = []
+    for row in reversed(list(tail_rows(workspace.journal, JOURNAL_TAIL))):
+        if row.get("to") != state:
+            continue
+        name, session = row.get("file"), row.get("session")
+        if isinstance(session, str) and parse(session) is not None:
+            name = (read_json(workspace.sessions / session / "settled") or {}).get("name")
+        if isinstance(name, str) and name in names and name not in found:
+            found.append(name)
+        if len(found) == count:
+            break
+    return found
 
 
 def _settled(workspace: Workspace, folder: Path, name: str, at: float) -> Settled:
@@ -107,11 +129,9 @@ def gather(workspace: Workspace) -> dict[str, Any]:
     alive = there is not None and state.get("pid") == there.pid
     degraded = (state.get("degraded") or refusal(workspace.machine)) if alive else None
     phase = "degraded" if degraded else state.get("phase")
-    files = list(finding.files(workspace))
-    queued = [name for folder, name in files if folder == QUEUED]
-    times = Counter(name for _, name in files)
-    failed, failed_total = settled(workspace, workspace.tracks / FAILED, NEWEST)
-    done, done_total = settled(workspace, workspace.tracks / DONE, NEWEST)
+    names = {state: frozenset(finding.listing(workspace.tracks / state)) for state in STATES}
+    queued = sorted(names[QUEUED])
+    failed, done = (newest(workspace, state, names[state], NEWEST) for state in (FAILED, DONE))
     running = (
         state.get("running", [])
         if alive
@@ -141,14 +161,14 @@ def gather(workspace: Workspace) -> dict[str, Any]:
         },
         "needs_you": [row for row in waiting if row["needs_you"]],
         "failed": [_row(row) for row in failed],
-        "failed_total": failed_total,
+        "failed_total": len(names[FAILED]),
         "running": running,
         "waiting": [row for row in waiting if not row["needs_you"]],
         "queued_total": len(queued),
         "queued": queued[:NEWEST],
         "done": [_row(row) for row in done],
-        "done_total": done_total,
-        "ambiguous": sorted({name for name in shown if times[name] > 1}),
+        "done_total": len(names[DONE]),
+        "ambiguous": sorted({name for name in shown if sum(name in there for there in names.values()) > 1}),
         "ignored": finding.ignored(workspace.queued),
     }
 
@@ -180,6 +200,10 @@ def _usable(workspace: Workspace, state: dict[str, Any]) -> bool:
         "settings_mtime_ns" in state and not settings_changed(workspace, state)
     ):
         return True  # there are none, or those of the last daemon
+    with contextlib.suppress(OSError):
+        lines = map(bytes.strip, finding.content(workspace.settings).splitlines())
+        if all(line in (b"", b"[limits]") or line.startswith(b"#") for line in lines):
+            return True  # nothing is set, as `mh init` leaves it
     from daemon.config import Settings
     from daemon.errors import SettingsError
 
@@ -262,12 +286,19 @@ def show(workspace: Workspace, *, as_json: bool = False) -> int:
             print(json.dumps(data, ensure_ascii=False, indent=2))
         else:
             terminal = sys.stdout.isatty()
-            width = max(60, shutil.get_terminal_size((140, 40)).columns if terminal else 140)
+            width = max(60, _columns()) if terminal else 140
             page = Page(data, Paint(terminal and "NO_COLOR" not in os.environ), width)
             print("\n".join(page.lines()))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def _columns() -> int:
+    """How wide the terminal is."""
+    import shutil  # brings every way to pack a file with it, and most looks are not at a terminal
+
+    return shutil.get_terminal_size((140, 40)).columns
 
 
 class Paint:

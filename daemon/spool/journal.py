@@ -10,10 +10,12 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from daemon.durable import Files
 from daemon.spool.store import is_regular
+
+if TYPE_CHECKING:  # the view imports this module, and writes nothing
+    from daemon.durable import Files
 
 #: How far back a recovery looks for a line (bytes). A crash loses at most the last few.
 TAIL = 1 << 20

@@ -18,15 +18,16 @@ import contextlib
 import json
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from daemon.durable import Files
 from daemon.spool.states import State
+
+if TYPE_CHECKING:  # the view imports this module, and writes nothing
+    from daemon.durable import Files
 
 #: As `Files.publish` names them.
 _TEMP = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
@@ -55,7 +56,7 @@ def parse(session_id: str) -> Ref | None:
 
 
 def make(item: str, attempt: int) -> Ref:
-    return Ref(item, attempt, secrets.token_hex(6))
+    return Ref(item, attempt, os.urandom(6).hex())
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,16 +15,18 @@ import contextlib
 import hashlib
 import os
 import re
-import secrets
 import stat
 from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from daemon.durable import Files
 from daemon.errors import IllegalTransition
 from daemon.spool.states import FAILED, QUEUED, SETTLED, STATES, TRANSITIONS, State
+
+if TYPE_CHECKING:  # the view imports this module, and writes nothing
+    from daemon.durable import Files
 
 #: A directory whose mtime is younger than this (s) may change again without a new mtime.
 RACY = 2.0
@@ -353,7 +355,7 @@ class Store:
         """
         target = self.free_name(FAILED, name)
         reason = self.path(FAILED, reason_name(target))
-        temp = self.root / ".tmp" / f"{secrets.token_hex(6)}{REASON}"
+        temp = self.root / ".tmp" / f"{os.urandom(6).hex()}{REASON}"
         self.files.create(temp, why.encode("utf-8", "replace"))
         try:
             self.files.replace(temp, reason)
