@@ -108,6 +108,7 @@ class Scene:
     def fill(self, *, done: int = 0, queued: int = 0, text: str = TRACK) -> None:
         """Settled tracks with their sessions, and waiting ones, written by hand and not on disk for sure."""
         old = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        journal = []
         for number in range(done):
             name, session = f"old-{number}", f"old-{number}-1-{number:012x}"
             block = f"megaharness:\n  id: {name}\n  status: done\n  session: {session}\n  attempt: 1\n"
@@ -121,6 +122,10 @@ class Scene:
             (directory / "settle.json").write_text(json.dumps(common | intent))
             settled = {"v": 1, "state": "done", "name": f"{name}.md", "at": old}
             (directory / "settled").write_text(json.dumps(settled))
+            row = {"at": old, "id": name, "name": f"{name}.md", "session": session, "from": "active", "to": "done"}
+            journal.append(json.dumps(row | {"by": "daemon", "why": "clean", "termination": "clean"}) + "\n")
+        with (self.root / "tracks/journal.jsonl").open("a") as file:
+            file.writelines(journal)
         for number in range(queued):
             (self.folder("queued") / f"new-{number}.md").write_text(text)
 

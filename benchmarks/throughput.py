@@ -17,7 +17,7 @@ PHASES = "where the time of one tiny track goes"
 #: The files of a session in the order in which they come, and what lies between each and the one before.
 STEPS = (
     ("claim.json", None),
-    ("place.json", "its work directory (git init, first commit)"),
+    ("place.json", "the claim carried out, its work directory"),
     ("launch.json", "the brief and the order of its start"),
     ("started.json", "window, Python of the runner, start gate"),
     ("exit.json", "the job itself, and what it printed put on disk"),

@@ -292,8 +292,10 @@ class Settler:
             if not os.access(path, os.R_OK, follow_symlinks=False):
                 return False
             data = self._parts.files.read(path)
-            may = named is not None and by_name(named, path)
-            return known is None or belongs(self._parts, known, path.name, data, named=may)
+            if known is None:
+                return True
+            may = named is not None and by_name(known, named, path)
+            return belongs(self._parts, known, path.name, data, named=may)
         except (NotNow, FileNotFoundError, DocumentError):
             return False
 

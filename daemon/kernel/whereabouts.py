@@ -20,7 +20,7 @@ from pathlib import Path
 
 from daemon.errors import DocumentError, NotNow
 from daemon.kernel.claimed import spec
-from daemon.kernel.clock import Now
+from daemon.kernel.clock import Now, seconds
 from daemon.kernel.faults import is_forbidden
 from daemon.kernel.memory import Peek
 from daemon.kernel.parts import Parts
@@ -35,7 +35,7 @@ GRACE = 5.0
 #: How large a file may be to be looked into (bytes).
 LIMIT = 64 << 20
 
-#: Seconds after which a file in a settled folder was not moved there just now.
+#: Seconds for which times of files, and the clock, may be off.
 RECENT = 300.0
 
 VANISHED = "vanished.json"
@@ -66,12 +66,17 @@ def belongs(parts: Parts, known: Claim, name: str, data: bytes, *, named: bool =
     return thread.begins_like(data, claimed)
 
 
-def by_name(state: State, path: Path) -> bool:
-    """Whether a file here may be the track's by its name: what has lain long in a settled folder is somebody else's.
+def _moved_since(known: Claim) -> float:
+    """What lay in a settled folder before then (seconds since the epoch) was not moved there while it was open."""
+    return min(time.time(), seconds(known.claimed_at)) - RECENT
+
+
+def by_name(known: Claim, state: State, path: Path) -> bool:
+    """Whether a file here may be the track's by its name: what lay in a settled folder before is somebody else's.
 
     Raises OSError.
     """
-    return state == QUEUED or os.lstat(path).st_ctime >= time.time() - RECENT
+    return state == QUEUED or os.lstat(path).st_ctime >= _moved_since(known)
 
 
 class Whereabouts:
@@ -216,19 +221,19 @@ class Whereabouts:
             if state == QUEUED and name in queued and is_of(known, peek.block_session):
                 yield QUEUED, name
         if not searched:
-            yield from self._new((DONE, FAILED))
+            yield from self._new(known, (DONE, FAILED))
             memory.searched[known.session] = versions
 
-    def _new(self, states: Iterable[State]) -> Iterator[tuple[State, str]]:
-        """Files that came into these folders within the last minutes: a rename changes the ctime."""
-        recent = time.time() - RECENT
+    def _new(self, known: Claim, states: Iterable[State]) -> Iterator[tuple[State, str]]:
+        """Files that came into these folders since it was claimed: a rename changes the ctime."""
+        since = _moved_since(known)
         for state in states:
             for name in self._parts.store.names(state):
                 try:
                     changed = os.lstat(self._parts.store.path(state, name)).st_ctime
                 except OSError:
                     continue
-                if changed >= recent and name.endswith(".md"):
+                if changed >= since and name.endswith(".md"):
                     yield state, name
 
     def _is_there(self, place: tuple[State, str], known: Claim) -> bool:
@@ -237,7 +242,7 @@ class Whereabouts:
         try:
             if not is_regular(path) or os.lstat(path).st_size > LIMIT:
                 return False
-            named = by_name(place[0], path)
+            named = by_name(known, place[0], path)
             return belongs(self._parts, known, path.name, self._parts.files.read(path), named=named)
         except (NotNow, DocumentError, FileNotFoundError):
             return False

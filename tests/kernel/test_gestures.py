@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,6 +190,23 @@ def test_a_file_that_a_sync_program_moves_by_a_copy_is_moved(tmp_path: Path) -> 
     until(world, (session / "settled").exists)
     assert not world.exists("failed/a.md")
     assert b"you moved it to done/" in (world.workspace.done / "a.md").read_bytes()
+
+
+def test_a_file_that_was_moved_and_renamed_hours_ago_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon was down meanwhile."""
+    world = world_of(tmp_path, "a", a=Part(lasts=None))
+    until(world, lambda: world.running("a"))
+    steps(world, 2)
+    world.move("active/a.md", "done/a better name.md")
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + 9 * 3600)
+    world.boot(None)
+    until(world, lambda: not world.parts.sessions.open())
+    assert sorted(os.listdir(world.workspace.done)) == ["a better name.md"]
+    assert list(world.workspace.failed.glob("*.md")) == []
+    assert b"megaharness: result" in (world.workspace.done / "a better name.md").read_bytes()
 
 
 def test_a_copy_of_a_moved_file_is_another_track(tmp_path: Path) -> None:
