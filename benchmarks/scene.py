@@ -122,7 +122,14 @@ class Scene:
             (directory / "settle.json").write_text(json.dumps(common | intent))
             settled = {"v": 1, "state": "done", "name": f"{name}.md", "at": old}
             (directory / "settled").write_text(json.dumps(settled))
-            row = {"at": old, "id": name, "name": f"{name}.md", "session": session, "from": "active", "to": "done"}
+            row = {
+                "at": old,
+                "id": name,
+                "name": f"{name}.md",
+                "session": session,
+                "from": "active",
+                "to": "done",
+            }
             journal.append(json.dumps(row | {"by": "daemon", "why": "clean", "termination": "clean"}) + "\n")
         with (self.root / "tracks/journal.jsonl").open("a") as file:
             file.writelines(journal)

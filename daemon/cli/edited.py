@@ -6,8 +6,27 @@ import os
 from datetime import datetime
 
 from daemon.cli import finding
+from daemon.durable import Files
 from daemon.layout import Workspace
+from daemon.spool.claim import odd
 from daemon.spool.sessions import parse, read_json
+from daemon.spool.states import ACTIVE
+from daemon.spool.store import Store
+
+
+def unread(place: Workspace, found: finding.Found) -> tuple[str, str] | None:
+    """That nothing is read in what lies in the place of an active track's file, and why with the way out; or None."""
+    path = found.odd or found.path
+    if path is None or found.state != ACTIVE:
+        return None
+    store = Store(place.tracks, Files())
+    store.look([path])
+    entry = store.entries(ACTIVE).get(path.name)
+    why = odd(entry, os.geteuid()) if entry is not None else None
+    if why is None:
+        return None
+    way = f". Put its file there again, or end it: mh interrupt {found.word}" if found.odd else ""
+    return f"nothing in {path.relative_to(place.root)} is read", f"{why}{way}"
 
 
 def notes(found: finding.Found) -> list[str]:

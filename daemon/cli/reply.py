@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from daemon.cli import completion, finding
+from daemon.cli import completion, edited, finding
 from daemon.cli.group import workspace
 from daemon.errors import UsageError
 from daemon.layout import Workspace
@@ -29,6 +29,8 @@ def command(ctx: click.Context, track: str, words: tuple[str, ...]) -> None:
     """
     place = workspace(ctx)
     found = finding.find(place, track)
+    if (unread := edited.unread(place, found)) is not None:
+        raise UsageError(*unread)
     if found.path is None:
         raise UsageError(
             f"the file of {found.id} is gone", f"put it back, or end it: mh interrupt {found.word}"

@@ -274,6 +274,8 @@ def _notes(place: Workspace, found: finding.Found) -> list[str]:
     if loaded is not None and loaded.track.ignored:
         notes.append(f"keys of other programs, kept and ignored: {', '.join(loaded.track.ignored)}")
     if found.state == "active" and found.directory is not None:
+        if (unread := edited.unread(place, found)) is not None:
+            notes.append(": ".join(unread))
         notes += edited.notes(found)
     notes += edited.kept(place, found.id)
     if loaded is not None and (idle := no_effect(loaded.track)):

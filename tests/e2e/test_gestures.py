@@ -280,6 +280,32 @@ def test_a_track_that_asks_can_be_ended(bench, waiting, gesture, state):
     assert bench.rows()[1]["started_at"] is None, "nothing was run for it"
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("link", "it is a symlink"), ("fifo", "it is a fifo"), ("hard link", "it has 2 hard links")],
+)
+def test_what_lies_in_the_place_of_a_file_that_asks_and_is_not_read_is_told(bench, waiting, kind, said):
+    bench.up()
+    bench.drop("asks.md", fake("Ask", "ask BLOCKED: Which?"))
+    path, kept = bench.root / "tracks/active/asks.md", bench.home / "kept.md"
+    waiting(lambda: path.exists() and "megaharness: question" in path.read_text(), "the question")
+    if kind == "hard link":
+        os.link(path, kept)
+    else:
+        path.rename(kept)
+        path.symlink_to(kept) if kind == "link" else os.mkfifo(path)
+    answer = bench.mh("why", "asks")
+    assert f"nothing in tracks/active/asks.md is read: {said}" in " ".join(answer.split())
+    assert said in bench.mh("reply", "asks", "this", code=2)
+    if kind == "hard link":
+        kept.unlink()
+    else:
+        kept.replace(path)
+    waiting(lambda: "is read" not in bench.mh("why", "asks"), "it is a file again")
+    bench.mh("reply", "asks", "this\n\n```fake\nsay good\n```")
+    assert bench.settled("asks.md") == "done"
+
+
 def test_a_drain_does_not_wait_for_a_question(bench, waiting):
     bench.up()
     bench.drop("asks.md", fake("Ask", "ask BLOCKED: Which?"))
