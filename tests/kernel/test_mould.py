@@ -98,6 +98,7 @@ def test_it_is_what_git_makes(bench: Bench) -> None:
     assert description(one) == description(two)
 
 
+@pytest.mark.slow
 def test_a_commit_may_share_the_folder_of_the_tree(bench: Bench) -> None:
     one, _ = bench.both()
     for number in range(10_000):
