@@ -282,8 +282,13 @@ class Observer:
             free=free if isinstance(free, int) else 0,
         )
         if known.session in self._parts.memory.concluded:
-            # The last look before it is settled; an event of a save may have been missed.
+            # The last look before it is settled; an event of a save, or of a move, may have been missed.
+            there = known.name in self._parts.store.entries(ACTIVE)
             self._parts.store.look([self._parts.store.path(ACTIVE, known.name)])
+            if there and known.name not in self._parts.store.entries(ACTIVE):
+                refused = self.whereabouts.note(known, now)
+                if refused is not None:
+                    raise refused
         entry = self._parts.store.entries(ACTIVE).get(known.name)
         if entry is not None:
             edited = self._patiently(known.session, self.edits.look(known, entry, now), now)

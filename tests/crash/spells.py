@@ -12,7 +12,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.crash import mounts
@@ -264,6 +264,9 @@ def run(root: Path, life: Life, case: Case, mutant: Mutant = REAL) -> tuple[list
     try:
         fault = Fault(case.at, "act", act=begin_spell) if case.at >= 0 else None
         counters = world.live([fault] if fault else [])
+        if world.deeds:
+            # It had ended before there was room for the person to do it: what would have come of it is not owed.
+            world.life = replace(life, expect={place: min(runs, 1) for place, runs in life.expect.items()})
         wrong = check(world)
         if case.at >= 0 and not counters[0].fired:
             wrong.append(f"there is no point {case.at}")

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from adapters import session as live
-from daemon.spool.sessions import Settlement
+from daemon.kernel.clock import Now
+from daemon.spool.sessions import Claim, Settlement
+from daemon.tracks.machine import Attempt
 from tests.crash.lives import track
 from tests.crash.stage import Part
 from tests.crash.world import Crash, Life, World
@@ -207,6 +209,29 @@ def test_a_file_that_was_moved_and_renamed_hours_ago_is_found(
     assert sorted(os.listdir(world.workspace.done)) == ["a better name.md"]
     assert list(world.workspace.failed.glob("*.md")) == []
     assert b"megaharness: result" in (world.workspace.done / "a better name.md").read_bytes()
+
+
+@pytest.mark.parametrize("to", ["queued", "done", "failed", ""])
+def test_what_a_person_does_with_the_file_just_before_it_is_settled_counts(tmp_path: Path, to: str) -> None:
+    """No event has told of it, and no scan: it is seen by the last look alone."""
+    world = world_of(tmp_path, "a", a=Part(lasts=4))
+    observer, concluded = world.supervisor._observer, world.parts.memory.concluded
+    attempt, moved = observer._attempt, []
+
+    def as_late_as_can_be(known: Claim, now: Now) -> Attempt:
+        if concluded and not moved:
+            moved.append(to)
+            world.move("active/a.md", f"{to}/a.md" if to else "../a.md")
+        return attempt(known, now)
+
+    observer._attempt = as_late_as_can_be  # type: ignore[method-assign]
+    until(world, lambda: moved != [])
+    assert world.parts.sessions.open() != [], "it is not settled as if nothing had been done"
+    until(world, world.has_nothing_to_do)
+    state = "done" if to in ("queued", "done") else "failed"
+    assert [path.name for path in world.workspace.tracks.glob("*/a.md")] == ["a.md"]
+    assert (world.workspace.tracks / state / "a.md").exists()
+    assert len(sessions(world, "a")) == (2 if to == "queued" else 1)
 
 
 def test_a_copy_of_a_moved_file_is_another_track(tmp_path: Path) -> None:
