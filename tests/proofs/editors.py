@@ -50,11 +50,19 @@ def _save(world: World) -> None:
 class Look(Desk):
     """Nothing is saved: where the file would be opened, and how many operations there are."""
 
+    _between = False
+
     def strike(self) -> None: ...
+
+    def go_on(self) -> None:
+        self._between = True
+        super().go_on()
+        self._between = False
 
     def _open(self) -> None:
         if self.opened_at is None:
-            self.opened_at = len(self.files.points) - 1
+            # Between two operations the last one has passed: it could not save there yet.
+            self.opened_at = len(self.files.points) - (not self._between)
 
 
 def play(
@@ -100,7 +108,7 @@ def cases(editors: Sequence[type[Editor]] = EDITORS, mutant: Mutant = REAL) -> I
         world, points, wrong = play(life, stem, Plan(editors[0], opening), None, mutant, Look)
         if mutant is REAL and wrong:
             raise AssertionError(f"{life.name} without a save: {wrong}")
-        for at in range(max(0, world.opened_at or 0), len(points)):
+        for at in range(world.opened_at or 0, len(points)):
             for editor in editors:
                 # These two read nothing beforehand: where the file has gone they find none, or make another one.
                 if opening == "then" or editor not in (Sed, Holder):
