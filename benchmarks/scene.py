@@ -62,11 +62,15 @@ class Scene:
             [*self.argv, *args],
             env=self.env,
             cwd=self.home,
-            check=True,
+            check=False,
             capture_output=True,
             text=True,
             timeout=600,
         )
+        if done.returncode != 0:
+            raise RuntimeError(
+                f"mh {' '.join(args)} ended with {done.returncode}: {done.stdout}{done.stderr}"
+            )
         return done.stdout
 
     def up(self) -> int:

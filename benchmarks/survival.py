@@ -7,6 +7,7 @@ manual says, and the jobs' own log tells what ran, what ran twice and what never
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections import Counter
@@ -108,9 +109,9 @@ def measure() -> list[Outcome]:
 def _ours(everything: bool) -> Outcome:
     with scene(1) as here:
         log, job = _job(here.home)
-        words = f'exec {job} $(sed -n s/^number://p \\\\"$1\\\\")'
+        argv = ["/bin/sh", "-c", f'exec {job} $(sed -n s/^number://p "$1")', "job", "{brief}"]
         with (here.root / "megaharness.toml").open("a") as settings:
-            settings.write(f'[harness.job]\nargv = ["/bin/sh", "-c", "{words}", "job", "{{brief}}"]\n')
+            settings.write(f"[harness.job]\nargv = {json.dumps(argv)}\n")  # also TOML
         here.up()
         for number in range(JOBS):
             here.drop(f"j{number:02}", f"---\nharness_id: job\n---\nnumber:{number}\n")
