@@ -77,7 +77,11 @@ def look(place: Workspace, *, daemon: bool) -> list[Decided]:
     now = Now(time.monotonic(), time.time())
     parts.sessions.load(clear=False)
     parts.store.scan(now.wall)
-    world = Observer(parts).observe(now)
+    observer = Observer(parts)
+    world = observer.observe(now)
+    if observer.room.unread:
+        # Some were judged before what they wait for had been read.
+        world = observer.observe(now)
     actions = decide(world, Limits(settings.limits.slots, settings.limits.attempts), now.mono)
     return [_said(action, now, DAEMON if daemon else NO_DAEMON) for action in actions]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import traceback
@@ -417,21 +418,30 @@ class Observer:
         if entry is None or key not in self._parts.memory.arrivals:
             return None
         untold: list[str] = []
+        before = self._follows(key)
         observed = self._guarded(
             entry.name, entry.signature, lambda: self._candidate(entry, now, queue, held, untold)
         )
         if observed is None:
             return None
         self._own(key, entry)
+        if (follows := self._follows(key)) != before:
+            # It may have closed a circle, or opened one: that is news to all who are in it.
+            own = set(self._ids_of(entry))
+            circle = self._circle(before, own, queue) | self._circle(follows, own, queue)
+            self.room.touch([other for other in circle if other != key])
         if not isinstance(observed, Candidate):
             return Judged(observed, untold=isinstance(observed, Parked) and not observed.ours)
         moments = [hold.until for hold in observed.holds]
         if observed.fault is not None:
             moments.append(observed.fault.refuse_at)
         later = [moment for moment in moments if moment is not None and moment > now.mono]
+        return Judged(observed, min(later, default=None), bool(follows) or None in moments, bool(untold))
+
+    def _follows(self, key: Key) -> tuple[str, ...]:
+        """The tracks that this file waits for, as far as it has been read."""
         peek = self._parts.memory.peeks.get(key)
-        follows = peek is not None and any(isinstance(each, TrackId) for each in peek.after)
-        return Judged(observed, min(later, default=None), follows or None in moments, bool(untold))
+        return tuple(each.id for each in peek.after if isinstance(each, TrackId)) if peek is not None else ()
 
     def peek(self, entry: Entry) -> Peek:
         """Read a file that has changed since it was read last. Raises NotNow, OSError."""
@@ -632,7 +642,7 @@ class Observer:
                     )
                 case "itself":
                     yield Hold("waits for itself", unblock="take it out of `after`", needs_you=True)
-                case "queued" if self._leads_back(wanted, own, queue):
+                case "queued" if self._circle((wanted,), own, queue):
                     yield Hold(
                         f"waits for {wanted}, which waits for this one",
                         unblock="take one of the two out of `after`",
@@ -641,21 +651,21 @@ class Observer:
                 case other:
                     yield Hold(f"waits for {wanted}, which is {other}")
 
-    def _leads_back(self, start: str, own: set[str], queue: _Queue) -> bool:
-        """Whether what `start` waits for, directly or not, is this track itself."""
-        seen, left = {start}, [start]
+    def _circle(self, wanted: Iterable[str], own: set[str], queue: _Queue) -> set[Key]:
+        """The files through which what is `wanted` leads back, directly or not, to the track itself; none if it does not."""
+        left = list(wanted)
+        seen, found = set(left), set[Key]()
         while left and len(seen) < CHAIN:
-            name = next(iter(queue.ids.get(left.pop(), ())), None)
-            peek = self._parts.memory.peeks.get((QUEUED, name)) if name is not None else None
-            for moment in peek.after if peek is not None else ():
-                if isinstance(moment, Time):
-                    continue
-                if moment.id in own:
-                    return True
-                if moment.id not in seen:
-                    seen.add(moment.id)
-                    left.append(moment.id)
-        return False
+            track = left.pop()
+            if track in own:
+                return found
+            for name in itertools.islice(queue.ids.get(track, ()), 1):
+                found.add((QUEUED, name))
+                for follows in self._follows((QUEUED, name)):
+                    if follows not in seen:
+                        seen.add(follows)
+                        left.append(follows)
+        return set()
 
     def _intent(self, session: str) -> Settlement | None:
         """How a session of any age was settled; for one that is still open only the daemon's own intent counts."""

@@ -9,6 +9,8 @@ import time
 import pytest
 
 from adapters.testing import wait_for
+from daemon.cli import deciding
+from daemon.layout import Workspace
 
 pytestmark = pytest.mark.slow
 
@@ -153,3 +155,16 @@ def test_a_crash_that_names_nothing_says_where_to_look(place):
     place.mh("drop", "x", "-H", "dumb")
     assert place.settled("x.md") == "failed"
     assert "it named no cause; its output: mh log x, its command: mh show x; " in place.mh("why", "x")
+
+
+def test_two_that_wait_for_each_other_are_told_without_a_daemon(place, monkeypatch):
+    """Whichever is looked at first, the other one has not been read then."""
+    for one, other in (("hen", "egg"), ("egg", "hen")):
+        (place.queued / f"{one}.md").write_text(f"---\nharness_id: shell\nafter: {other}\n---\nx\n")
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + 3600)  # they have been quiet for long
+    rows = {row.subject: row for row in deciding.look(Workspace(place.root), daemon=False)}
+    assert {name: (row.reason, row.needs_you) for name, row in rows.items()} == {
+        "hen.md": ("waits for egg, which waits for this one", True),
+        "egg.md": ("waits for hen, which waits for this one", True),
+    }

@@ -219,3 +219,36 @@ def test_a_time_of_day_comes_when_the_clock_says_so(tmp_path: Path) -> None:
     world.skew += 8000
     steps(world, 15)
     assert world.exists("done/late.md")
+
+
+def needs_you(world: World) -> dict[str, str]:
+    """The files that need a person, and why."""
+    waits = world.supervisor._status._state["waiting"]
+    return {row["subject"]: row["reason"] for row in waits if row["needs_you"]}
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_all_of_those_that_wait_for_each_other_are_told_whoever_is_read_first(
+    tmp_path: Path, count: int
+) -> None:
+    drop = {f"queued/t{n}.md": track(f"t{n}", after=f"t{(n + 1) % count}") for n in range(count)}
+    world = world_of(tmp_path, drop)
+    steps(world, 3)
+    assert needs_you(world) == {
+        f"t{n}.md": f"waits for t{(n + 1) % count}, which waits for this one" for n in range(count)
+    }
+    counted = judged(world)
+    steps(world, 10)
+    assert not counted, "that they are in a circle is no news to each other"
+
+
+def test_who_was_in_a_circle_is_told_when_it_is_opened_and_closed_again(tmp_path: Path) -> None:
+    world = world_of(tmp_path, {"queued/a.md": track("a", after="b"), "queued/b.md": track("b", after="a")})
+    steps(world, 3)
+    assert set(needs_you(world)) == {"a.md", "b.md"}
+    world.put("queued/b.md", track("b", after="2099-01-01"))
+    steps(world, 12)
+    assert needs_you(world) == {}
+    world.put("queued/b.md", track("b", after="a"))
+    steps(world, 12)
+    assert set(needs_you(world)) == {"a.md", "b.md"}
