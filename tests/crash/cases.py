@@ -149,10 +149,10 @@ class Method:
 METHODS = {
     method.name: method
     for method in (
-        Method("crash", "stopped at every file operation", (11, 1, 1), (530, 3400, 3400)),
-        Method("crash-twice", "stopped again inside the recovery", (59, 7, 1), (340, 10_000, 500_000)),
-        Method("errno", "every file operation refused by the disk", (97, 7, 1), (230, 3300, 23_000)),
-        Method("edit", "a person saves at every file operation", (29, 1, 1), (280, 8800, 8800)),
+        Method("crash", "stopped at every file operation", (17, 1, 1), (370, 3400, 3400)),
+        Method("crash-twice", "stopped again inside the recovery", (97, 7, 1), (220, 10_000, 500_000)),
+        Method("errno", "every file operation refused by the disk", (149, 7, 1), (300, 3300, 23_000)),
+        Method("edit", "a person saves at every file operation", (41, 1, 1), (240, 8800, 8800)),
     )
 }
 DEPTHS = (1, 2, 3)
