@@ -652,7 +652,7 @@ class Observer:
                     yield Hold(f"waits for {wanted}, which is {other}")
 
     def _circle(self, wanted: Iterable[str], own: set[str], queue: _Queue) -> set[Key]:
-        """The files through which what is `wanted` leads back, directly or not, to the track itself; none if it does not."""
+        """The files through which what is `wanted` leads back to the track itself; none if it does not."""
         left = list(wanted)
         seen, found = set(left), set[Key]()
         while left and len(seen) < CHAIN:
