@@ -133,8 +133,11 @@ class Scene:
                 "session": session,
                 "from": "active",
                 "to": "done",
+                "by": "daemon",
+                "why": "clean",
+                "termination": "clean",
             }
-            journal.append(json.dumps(row | {"by": "daemon", "why": "clean", "termination": "clean"}) + "\n")
+            journal.append(json.dumps(row) + "\n")
         with (self.root / "tracks/journal.jsonl").open("a") as file:
             file.writelines(journal)
         for number in range(queued):

@@ -16,17 +16,18 @@ from daemon.spool.store import Store
 
 def unread(place: Workspace, found: finding.Found) -> tuple[str, str] | None:
     """That nothing is read in what lies in the place of an active track's file, and why with the way out; or None."""
-    path = found.odd or found.path
-    if path is None or found.state != ACTIVE:
+    if found.state != ACTIVE:
         return None
+    # What is no ordinary file is no path of a track: only the claim says where it was.
+    name = found.path.name if found.path is not None else str(found.record("claim.json").get("name", ""))
     store = Store(place.tracks, Files())
-    store.look([path])
-    entry = store.entries(ACTIVE).get(path.name)
+    store.look([store.path(ACTIVE, name)])
+    entry = store.entries(ACTIVE).get(name)
     why = odd(entry, os.geteuid()) if entry is not None else None
-    if why is None:
+    if entry is None or why is None:
         return None
-    way = f". Put its file there again, or end it: mh interrupt {found.word}" if found.odd else ""
-    return f"nothing in {path.relative_to(place.root)} is read", f"{why}{way}"
+    way = "" if entry.kind == "file" else f". Put its file there again, or end it: mh interrupt {found.word}"
+    return f"nothing in tracks/{ACTIVE}/{name} is read", f"{why}{way}"
 
 
 def notes(found: finding.Found) -> list[str]:

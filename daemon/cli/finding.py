@@ -44,7 +44,6 @@ class Found:
     """state is where the file lies; None: the file is nowhere (a person removed it).
 
     given: the path below the workspace by which it was asked for, when the id alone means another file.
-    odd: what lies in the place of its file and is none, if something does: a directory, a link, a fifo.
     """
 
     id: str
@@ -53,7 +52,6 @@ class Found:
     session: Ref | None
     directory: Path | None
     given: str = ""
-    odd: Path | None = None
 
     @property
     def word(self) -> str:
@@ -113,12 +111,10 @@ def locate(
     settle = read_json(directory / "settle.json")
     name = str(claim.get("name", ""))
     if settle is None or settle.get("destination") == STAYS:
-        there = workspace.active / name
-        if is_regular(there):
-            return Found(track, ACTIVE, there, ref, directory)
-        path = _renamed(workspace, ref)
-        odd = there if path is None and name and os.path.lexists(there) else None
-        return Found(track, ACTIVE, path, ref, directory, odd=odd)
+        path: Path | None = workspace.active / name
+        if not is_regular(workspace.active / name):
+            path = _renamed(workspace, ref)
+        return Found(track, ACTIVE, path, ref, directory)
     settled = read_json(directory / "settled") or {}
     at = settled.get("state") if settled.get("state") in (DONE, FAILED) else settle.get("destination")
     state = DONE if at == DONE else FAILED

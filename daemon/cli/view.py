@@ -129,9 +129,9 @@ def gather(workspace: Workspace) -> dict[str, Any]:
     alive = there is not None and state.get("pid") == there.pid
     degraded = (state.get("degraded") or refusal(workspace.machine)) if alive else None
     phase = "degraded" if degraded else state.get("phase")
-    names = {state: frozenset(finding.listing(workspace.tracks / state)) for state in STATES}
+    names = {folder: frozenset(finding.listing(workspace.tracks / folder)) for folder in STATES}
     queued = sorted(names[QUEUED])
-    failed, done = (newest(workspace, state, names[state], NEWEST) for state in (FAILED, DONE))
+    failed, done = (newest(workspace, folder, names[folder], NEWEST) for folder in (FAILED, DONE))
     running = (
         state.get("running", [])
         if alive
@@ -168,7 +168,7 @@ def gather(workspace: Workspace) -> dict[str, Any]:
         "queued": queued[:NEWEST],
         "done": [_row(row) for row in done],
         "done_total": len(names[DONE]),
-        "ambiguous": sorted({name for name in shown if sum(name in there for there in names.values()) > 1}),
+        "ambiguous": sorted({name for name in shown if sum(name in listed for listed in names.values()) > 1}),
         "ignored": finding.ignored(workspace.queued),
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import sys
 import traceback
@@ -282,15 +281,15 @@ class Observer:
             str(known.extra.get("harness", "")),
             free=free if isinstance(free, int) else 0,
         )
+        store = self._parts.store
+        entry = store.entries(ACTIVE).get(known.name)
         if known.session in self._parts.memory.concluded:
             # The last look before it is settled; an event of a save, or of a move, may have been missed.
-            there = known.name in self._parts.store.entries(ACTIVE)
-            self._parts.store.look([self._parts.store.path(ACTIVE, known.name)])
-            if there and known.name not in self._parts.store.entries(ACTIVE):
-                refused = self.whereabouts.note(known, now)
-                if refused is not None:
-                    raise refused
-        entry = self._parts.store.entries(ACTIVE).get(known.name)
+            store.look([store.path(ACTIVE, known.name)])
+            before, entry = entry, store.entries(ACTIVE).get(known.name)
+            vanished = before is not None and entry is None  # and was noted as there
+            if vanished and (refused := self.whereabouts.note(known, now)) is not None:
+                raise refused
         if entry is not None:
             edited = self._patiently(known.session, self.edits.look(known, entry, now), now)
             return replace(attempt, edited=edited, unheard=self._has_not_heard(known))
@@ -659,7 +658,7 @@ class Observer:
             track = left.pop()
             if track in own:
                 return found
-            for name in itertools.islice(queue.ids.get(track, ()), 1):
+            for name in queue.ids.get(track, [])[:1]:
                 found.add((QUEUED, name))
                 for follows in self._follows((QUEUED, name)):
                     if follows not in seen:

@@ -36,7 +36,7 @@ GRACE = 5.0
 LIMIT = 64 << 20
 
 #: Seconds for which times of files, and the clock, may be off.
-RECENT = 300.0
+SLACK = 300.0
 
 VANISHED = "vanished.json"
 TOGETHER = "its file vanished together with others (a git checkout?), so nothing was ended: put them back"
@@ -68,7 +68,7 @@ def belongs(parts: Parts, known: Claim, name: str, data: bytes, *, named: bool =
 
 def _moved_since(known: Claim) -> float:
     """What lay in a settled folder before then (seconds since the epoch) was not moved there while it was open."""
-    return min(time.time(), seconds(known.claimed_at)) - RECENT
+    return min(time.time(), seconds(known.claimed_at)) - SLACK
 
 
 def by_name(known: Claim, state: State, path: Path) -> bool:
