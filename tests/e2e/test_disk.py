@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from adapters.testing import wait_for
 from tests.crash.spells import Full, NoInodes
 from tests.e2e.conftest import Bench
 
@@ -54,6 +55,12 @@ def on_disk(make_bench: Callable[[str], Bench]) -> Iterator[Callable[[str], Benc
         subprocess.run(["umount", "-l", str(bench.root)], check=True, timeout=60)
 
 
+def _shut(folder: Path) -> bool:
+    """Whether this mount takes no writes now: the kernel refuses that while a file in it is open for writing."""
+    argv = ["mount", "-o", "remount,ro,bind", str(folder)]
+    return subprocess.run(argv, capture_output=True, check=False, timeout=60).returncode == 0
+
+
 @contextlib.contextmanager
 def read_only(*folders: Path) -> Iterator[None]:
     """These folders take no writes: a read-only mount of each lies over it."""
@@ -62,7 +69,7 @@ def read_only(*folders: Path) -> Iterator[None]:
         for folder in folders:
             _mount("--bind", str(folder), str(folder))
             laid.append(folder)
-            _mount("-o", "remount,ro,bind", str(folder))
+            wait_for(lambda folder=folder: _shut(folder), f"nobody writes in {folder}")
         yield
     finally:
         for folder in laid:
