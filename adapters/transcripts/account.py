@@ -1,0 +1,554 @@
+"""From events to figures: one set of rules for all formats. Pure.
+
+- A call counts once, by its key; each of its fields counts with the largest
+  value that was seen, whatever the order. Neither the sum nor the first.
+- What a harness reports (a turn's usage, a counter) is a second witness. Of
+  the two the larger is taken, field by field: a transcript may hold
+  placeholders and miss calls, a report may miss turns.
+- What is not known is None. What is known in part is a lower bound, and
+  `Figures.lower_bounds` names it.
+
+Everything is kept up to date while events come in, so that `figures` costs
+what there are models, not what there was of a session. Memory grows with the
+number of calls and tools (some hundred bytes each), not with their size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from adapters.transcripts.events import (
+    UNKNOWN,
+    Call,
+    Compacted,
+    Counted,
+    Counter,
+    Ending,
+    Event,
+    Noted,
+    Opened,
+    Prompt,
+    Read,
+    Silent,
+    Skipped,
+    Tokens,
+    ToolCall,
+    ToolResult,
+    Turn,
+)
+from adapters.transcripts.reader import earlier
+
+#: Of the lines that were not read, so many are named; all are counted.
+NAMED: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Sums of tokens. `input` is the whole prompt, cached and cache-creating tokens included."""
+
+    input: int | None = None
+    cached: int | None = None
+    created: int | None = None
+    output: int | None = None
+    reasoning: int | None = None
+
+    @classmethod
+    def of(cls, tokens: Tokens) -> Usage:
+        parts = [part for part in tokens[:3] if part is not None]
+        return cls(sum(parts) if parts else None, *tokens[1:5])
+
+    @property
+    def uncached(self) -> int | None:
+        """Input that was neither read from nor written to a cache."""
+        if self.input is None:
+            return None
+        return self.input - (self.cached or 0) - (self.created or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one model was used for. name None: the transcript does not say which model. cost: as reported."""
+
+    name: str | None
+    calls: int | None
+    tokens: Tokens
+    cost: float | None = None
+
+    @property
+    def usage(self) -> Usage:
+        return Usage.of(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is known of one session.
+
+    tokens: everything that was used, by the best witness of each field.
+    main, subagents: of it, what calls with a line of their own were seen to
+        use. The rest left no line (titles, retries, summaries).
+    inherited: used by another session, whose history this one began with;
+        in no other figure.
+    turns: model calls; None if the format does not show them.
+    cost_reported: US dollars by the harness's own account.
+    lower_bounds: the names of figures that may be too small.
+    ending: how it ended, as far as the transcript says.
+    counts: things that the format has names for.
+    skipped: the first `NAMED` lines that were not read; `skipped_lines` counts all.
+    """
+
+    opened: Opened
+    tokens: Usage
+    main: Usage
+    subagents: Usage
+    inherited: Usage
+    turns: int | None
+    turns_subagents: int
+    tool_calls: int | None
+    tool_calls_subagents: int
+    tool_errors: int | None
+    prompts: int
+    compactions: int
+    models: tuple[Share, ...]
+    cost_reported: float | None
+    first: str | None
+    last: str | None
+    ending: Ending | None
+    endings: tuple[Ending, ...]
+    records: int
+    skipped_lines: int
+    skipped: tuple[Skipped, ...]
+    torn: int
+    counts: Mapping[str, int]
+    lower_bounds: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+class _Slot:
+    """One call as far as it was seen."""
+
+    __slots__ = ("calls", "cost", "final", "inherited", "member", "model", "side", "tokens")
+
+    def __init__(self, call: Call) -> None:
+        self.member = call.member
+        self.tokens = call.tokens
+        self.model = call.model
+        self.side = bool(call.side)
+        self.final = call.final
+        self.cost = call.cost
+        self.inherited = call.inherited
+        self.calls = 1
+
+
+class _Group:
+    """Calls that share a key and differ in their member.
+
+    A sighting without a member is one of them, nobody can say which: it adds
+    what it has beyond all of them together.
+    """
+
+    __slots__ = ("excess", "members")
+
+    def __init__(self, *slots: _Slot) -> None:
+        self.members = {slot.member: slot for slot in slots}
+        self.excess: _Slot | None = None
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Tokens added up, and of how many calls each field was known."""
+
+    calls: int = 0
+    tokens: list[int] = field(default_factory=lambda: [0] * 6)
+    known: list[int] = field(default_factory=lambda: [0] * 6)
+    blind: int = 0
+    unfinished: int = 0
+    cost: float = 0.0
+    priced: int = 0
+
+    def add(self, slot: _Slot, sign: int) -> None:
+        self.calls += sign * slot.calls
+        if not slot.final:
+            self.unfinished += sign
+        if slot.cost is not None:
+            self.cost += sign * slot.cost
+            self.priced += sign
+        if slot.tokens is None:
+            self.blind += sign
+            return
+        tokens, known = self.tokens, self.known
+        for place, value in enumerate(slot.tokens):
+            if value is not None:
+                tokens[place] += sign * value
+                known[place] += sign
+
+    @property
+    def total(self) -> Tokens:
+        return Tokens(
+            *(value if known else None for value, known in zip(self.tokens, self.known, strict=True))
+        )
+
+
+class Account:
+    """Counts the events of one session, in any order and however often they come.
+
+    `others`: keys of calls that other sessions of the same family have made
+    (`keys` of their accounts): such a call is inherited, not made here.
+    """
+
+    def __init__(self, others: frozenset[int] | set[int] = frozenset()) -> None:
+        self._others = others
+        self._calls: dict[int, _Slot | _Group] = {}
+        self._sums: dict[tuple[str | None, bool], _Sum] = {}
+        self._inherited = _Sum()
+        self._tools: dict[int, bool] = {}
+        self._tools_of_sides = 0
+        self._failed: set[int] = set()
+        self._judged = False
+        self._results = False
+        self._prompts: set[int] = set()
+        self._compactions: set[int] = set()
+        self._counted: dict[str, set[int]] = {}
+        self._turns: dict[int, Tokens] = {}
+        self._counters: dict[str, Tokens] = {}
+        self._of_models: dict[tuple[str, str], tuple[Tokens, float | None]] = {}
+        self._costs: dict[str, float] = {}
+        self._counted_calls: dict[str, int] = {}
+        self._endings: list[Ending] = []
+        self._ending: Ending | None = None
+        self._opened = Opened()
+        self._silent: set[str] = set()
+        self._first: str | None = None
+        self._last: str | None = None
+        self._records = 0
+        self._skipped: list[Skipped] = []
+        self._skipped_lines = 0
+        self._torn = 0
+        self._notes: dict[str, None] = {}
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Count these. The same events again change nothing but the number of records."""
+        for event in events:
+            kind = type(event)
+            if kind is Call:
+                self._call(event)  # type: ignore[arg-type]
+            elif kind is ToolCall:
+                self._tool(event)  # type: ignore[arg-type]
+            elif kind is ToolResult:
+                self._result(event)  # type: ignore[arg-type]
+            else:
+                self._other(event)
+
+    def _call(self, call: Call) -> None:
+        name = hash(call.key)
+        known = self._calls.get(name)
+        if known is None:
+            slot = _Slot(call)
+            slot.inherited = slot.inherited or name in self._others
+            self._calls[name] = slot
+            self._sum(slot).add(slot, 1)
+        elif type(known) is _Slot:
+            if known.member == call.member:
+                self._see(known, call)
+            else:
+                self._calls[name] = group = _Group(known)
+                self._join(name, group, call)
+        else:
+            self._join(name, known, call)  # type: ignore[arg-type]
+
+    def _see(self, slot: _Slot, call: Call) -> None:
+        """Merge a sighting into what is known of a call."""
+        tokens = slot.tokens
+        if call.tokens is not None and call.tokens != tokens:
+            tokens = call.tokens if tokens is None else largest(tokens, call.tokens)
+        final = slot.final or call.final
+        side = slot.side and bool(call.side)
+        model = slot.model or call.model
+        cost = slot.cost if call.cost is None else max(call.cost, slot.cost or 0.0)
+        if (tokens, final, side, model, cost) == (slot.tokens, slot.final, slot.side, slot.model, slot.cost):
+            return
+        self._sum(slot).add(slot, -1)
+        slot.tokens, slot.final, slot.side, slot.model, slot.cost = tokens, final, side, model, cost
+        self._sum(slot).add(slot, 1)
+
+    def _join(self, name: int, group: _Group, call: Call) -> None:
+        if group.excess is not None:
+            self._sum(group.excess).add(group.excess, -1)
+            group.excess = None
+        unnamed = group.members.get(None)
+        if unnamed is not None and unnamed.calls:
+            self._sum(unnamed).add(unnamed, -1)
+            unnamed.calls = 0
+        slot = group.members.get(call.member)
+        if slot is None:
+            slot = group.members[call.member] = _Slot(call)
+            slot.inherited = slot.inherited or name in self._others
+            if call.member is None:
+                slot.calls = 0
+            else:
+                self._sum(slot).add(slot, 1)
+        elif call.member is None:
+            if call.tokens is not None:
+                slot.tokens = call.tokens if slot.tokens is None else largest(slot.tokens, call.tokens)
+        else:
+            self._see(slot, call)
+        self._absorb(group)
+
+    def _absorb(self, group: _Group) -> None:
+        """What the sighting without a member has beyond the others, as a call that counts for none."""
+        unnamed = group.members.get(None)
+        named = [slot for slot in group.members.values() if slot.member is not None]
+        if unnamed is None or unnamed.tokens is None:
+            return
+        have = _Sum()
+        for slot in named:
+            have.add(slot, 1)
+        beyond = [
+            None if mine is None else max(0, mine - sum_)
+            for mine, sum_ in zip(unnamed.tokens, have.tokens, strict=True)
+        ]
+        if any(beyond):
+            # It belongs to the last of them by name, which does not depend on the order of sightings.
+            host = max(named, key=lambda slot: str(slot.member))
+            excess = _Slot(Call("", None, None, host.model, Tokens(*beyond), "side" if host.side else ""))
+            excess.calls, excess.inherited = 0, host.inherited
+            group.excess = excess
+            self._sum(excess).add(excess, 1)
+
+    def _sum(self, slot: _Slot) -> _Sum:
+        if slot.inherited:
+            return self._inherited
+        key = (slot.model, slot.side)
+        found = self._sums.get(key)
+        if found is None:
+            found = self._sums[key] = _Sum()
+        return found
+
+    def _tool(self, tool: ToolCall) -> None:
+        name = hash(tool.key)
+        if tool.server:
+            self._counted.setdefault("server tool calls", set()).add(name)
+            return
+        side = bool(tool.side)
+        before = self._tools.get(name)
+        if before is None:
+            self._tools[name] = side
+            self._tools_of_sides += side
+        elif before and not side:
+            self._tools[name] = False
+            self._tools_of_sides -= 1
+
+    def _result(self, result: ToolResult) -> None:
+        self._results = True
+        if result.failed is not None:
+            self._judged = True
+            if result.failed:
+                self._failed.add(hash(result.key))
+
+    def _other(self, event: Event) -> None:
+        match event:
+            case Read(records, first, last):
+                self._records += records
+                if first is not None and (self._first is None or earlier(first, self._first)):
+                    self._first = first
+                if last is not None and (self._last is None or earlier(self._last, last)):
+                    self._last = last
+            case Prompt(key, side=side, by=by):
+                if not side and by == "user":
+                    self._prompts.add(hash(key))
+            case Counted(what, key):
+                self._counted.setdefault(what, set()).add(hash(key))
+            case Turn(key, _, tokens):
+                if tokens is not None:
+                    name = hash(key)
+                    self._turns[name] = largest(self._turns.get(name, UNKNOWN), tokens)
+            case Counter():
+                self._counter(event)
+            case Compacted(key):
+                self._compactions.add(hash(key))
+            case Ending():
+                self._ended(event)
+            case Opened():
+                self._open(event)
+            case Silent(what):
+                self._silent.add(what)
+            case Skipped():
+                self._skipped_lines += 1
+                self._torn += event.torn
+                if len(self._skipped) < NAMED:
+                    self._skipped.append(event)
+            case Noted(text):
+                self._notes[text] = None
+            case _:
+                pass
+
+    def _counter(self, counter: Counter) -> None:
+        key = counter.key
+        if counter.tokens is not None:
+            self._counters[key] = largest(self._counters.get(key, UNKNOWN), counter.tokens)
+        for model, tokens, cost in counter.models:
+            before, paid = self._of_models.get((key, model), (UNKNOWN, None))
+            self._of_models[key, model] = (
+                largest(before, tokens),
+                paid if cost is None else max(cost, paid or 0.0),
+            )
+        if counter.cost is not None:
+            self._costs[key] = max(self._costs.get(key, 0.0), counter.cost)
+        if counter.calls is not None:
+            self._counted_calls[key] = max(self._counted_calls.get(key, 0), counter.calls)
+
+    def _ended(self, ending: Ending) -> None:
+        if len(self._endings) < NAMED and ending not in self._endings:
+            self._endings.append(ending)
+        if self._ending is None or ending.weight >= self._ending.weight:
+            self._ending = ending
+
+    def _open(self, opened: Opened) -> None:
+        pairs = zip(self._opened, opened, strict=True)
+        self._opened = Opened(*(had if had is not None else new for had, new in pairs))
+
+    @property
+    def keys(self) -> Iterable[int]:
+        """The calls that were seen, for the accounts of sessions that may have copied them."""
+        return self._calls.keys()
+
+    @property
+    def opened(self) -> Opened:
+        return self._opened
+
+    def figures(self) -> Figures:
+        """What is known by now."""
+        main, sides = _Sum(), _Sum()
+        shares: dict[str | None, _Sum] = {}
+        for (model, side), each in self._sums.items():
+            if each.calls or any(each.tokens):
+                _pour(each, sides if side else main)
+                _pour(each, shares.setdefault(model, _Sum()))
+        turns = total(self._turns.values())
+        conversation = largest(main.total, turns)
+        seen = total((conversation, sides.total))
+        counted = total((*self._counters.values(), *(each[0] for each in self._of_models.values())))
+        everything = largest(seen, counted)
+        calls = main.calls + sides.calls
+        by_counter = sum(self._counted_calls.values())
+        silent = self._silent
+        cost, partly = self._cost(main, sides)
+        tools = len(self._tools)
+        figures = Figures(
+            opened=self._opened,
+            tokens=Usage.of(everything),
+            main=Usage.of(conversation),
+            subagents=Usage.of(sides.total),
+            inherited=Usage.of(self._inherited.total),
+            turns=max(calls, by_counter) or (None if "turns" in silent else 0),
+            turns_subagents=sides.calls,
+            tool_calls=tools or (None if "tool calls" in silent else 0),
+            tool_calls_subagents=self._tools_of_sides,
+            tool_errors=len(self._failed) if self._judged or not (self._results or tools) else None,
+            prompts=len(self._prompts),
+            compactions=len(self._compactions),
+            models=self._shares(shares, seen, counted),
+            cost_reported=cost,
+            first=self._first,
+            last=self._last,
+            ending=self._ending,
+            endings=tuple(self._endings),
+            records=self._records,
+            skipped_lines=self._skipped_lines,
+            skipped=tuple(self._skipped),
+            torn=self._torn,
+            counts={name: len(keys) for name, keys in sorted(self._counted.items())},
+            lower_bounds=(),
+            notes=tuple(self._notes),
+        )
+        return replace(figures, lower_bounds=self._lower_bounds(figures, main, sides, turns, counted, partly))
+
+    def _lower_bounds(
+        self, figures: Figures, main: _Sum, sides: _Sum, turns: Tokens, counted: Tokens, partly: bool
+    ) -> tuple[str, ...]:
+        """Which figures may be too small, and so are."""
+        names = []
+        blind = main.blind + sides.blind
+        for name, place in (("input", 0), ("output", 3)):
+            witness = counted[place] is not None or (turns[place] is not None and not sides.calls)
+            known = main.known[place] + sides.known[place]
+            missing = blind or (known and known < main.calls + sides.calls)
+            unfinished = name == "output" and main.unfinished + sides.unfinished
+            if getattr(figures.tokens, name) is not None and not witness and (missing or unfinished):
+                names.append(name)
+        if "turns" in self._silent and figures.turns:
+            names.append("turns")
+        if "tool calls" in self._silent and figures.tool_calls:
+            names.append("tool_calls")
+        if partly:
+            names.append("cost")
+        if self._torn or self._skipped_lines:
+            names.extend(
+                name for name in ("input", "output") if name not in names and self._hides(name, figures)
+            )
+        return tuple(names)
+
+    def _hides(self, name: str, figures: Figures) -> bool:
+        """A line that began as a record and could not be read may have held a call."""
+        lost = any(each.torn or each.why.startswith("of an unknown shape") for each in self._skipped)
+        return lost and getattr(figures.tokens, name) is not None
+
+    def _cost(self, main: _Sum, sides: _Sum) -> tuple[float | None, bool]:
+        """US dollars as reported, and whether calls are missing in it. 0 beside tokens is no price."""
+        by_counter = sum(self._costs.values()) if self._costs else None
+        by_calls = main.cost + sides.cost if main.priced + sides.priced else None
+        known = [each for each in (by_counter, by_calls) if each]
+        if not known:
+            return None, False
+        partly = by_counter is None and main.priced + sides.priced < main.calls + sides.calls
+        return max(known), partly
+
+    def _shares(self, shares: dict[str | None, _Sum], seen: Tokens, counted: Tokens) -> tuple[Share, ...]:
+        """Each model's part, by the witness that saw more."""
+        if self._of_models and _size(counted) >= _size(seen):
+            merged: dict[str, tuple[Tokens, float | None]] = {}
+            for (_, name), (tokens, cost) in self._of_models.items():
+                before, paid = merged.get(name, (UNKNOWN, None))
+                merged[name] = (total((before, tokens)), cost if paid is None else paid + (cost or 0.0))
+            out = [
+                Share(name, shares[name].calls if name in shares else None, tokens, cost)
+                for name, (tokens, cost) in merged.items()
+            ]
+        else:
+            out = [Share(name, each.calls, each.total) for name, each in shares.items()]
+            if not out and self._counters:
+                out = [Share(self._opened.model, None, total(self._counters.values()))]
+        return tuple(sorted(out, key=lambda share: (-_size(share.tokens), share.name or "")))
+
+
+def largest(a: Tokens, b: Tokens) -> Tokens:
+    """The larger of each field; a known one over an unknown."""
+    if a == b:
+        return a
+    return Tokens(*(y if x is None else x if y is None else max(x, y) for x, y in zip(a, b, strict=True)))
+
+
+def total(each: Iterable[Tokens]) -> Tokens:
+    """The sum of each field; None where none is known."""
+    sums: list[int | None] = [None] * 6
+    for tokens in each:
+        for place, value in enumerate(tokens):
+            if value is not None:
+                sums[place] = value + (sums[place] or 0)
+    return Tokens(*sums)
+
+
+def _pour(source: _Sum, into: _Sum) -> None:
+    into.calls += source.calls
+    into.blind += source.blind
+    into.unfinished += source.unfinished
+    into.cost += source.cost
+    into.priced += source.priced
+    for place in range(6):
+        into.tokens[place] += source.tokens[place]
+        into.known[place] += source.known[place]
+
+
+def _size(tokens: Tokens) -> int:
+    return sum(value or 0 for value in tokens[:4])

@@ -1,0 +1,430 @@
+"""Codex: rollout files (the bare ones of early 2025 to 0.171) and ``codex exec --json``.
+
+What the formats do that a count has to know:
+
+- ``token_count`` holds the cumulative total of the thread and the usage of
+  the last call. The same total is written again whenever the display is
+  refreshed; only a new total is a new call.
+- Input includes cached input, output includes reasoning.
+- A fork begins with a copy of its parent's events under new times; totals go
+  on from there. The total is therefore the key of a call within one family
+  of forks, and the copied calls are those whose totals the parent has too.
+- Newer versions write ``token_usage_record`` for each call, with its id.
+- ``turn.completed`` of ``exec --json`` is the total of the thread, over
+  resume and fork, however many calls the turn made.
+- A turn that failed ends in ``task_complete`` too, with an ``error``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, ClassVar
+
+from adapters.transcripts.events import (
+    Call,
+    Compacted,
+    Counted,
+    Counter,
+    Ending,
+    Event,
+    Opened,
+    Prompt,
+    Said,
+    Silent,
+    Tokens,
+    ToolCall,
+    ToolResult,
+)
+from adapters.transcripts.reader import Head, LineReader, count, instant, mapping, minus, words
+
+_ROLLOUT = frozenset(
+    ("session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state")
+)
+_BARE = frozenset(("message", "reasoning", "function_call", "function_call_output", "local_shell_call"))
+_EXEC = ("thread.", "turn.", "item.", "thread/", "turn/", "item/")
+_CALLS = frozenset(
+    (
+        "function_call",
+        "custom_tool_call",
+        "local_shell_call",
+        "tool_search_call",
+        "web_search_call",
+        "tool_call",
+    )
+)
+_OUTPUTS = frozenset(("function_call_output", "custom_tool_call_output", "tool_search_output", "tool_result"))
+_EXIT = re.compile(r"(?:exited with code|Exit code:|exit_code\"?:)\s*(-?\d+)", re.IGNORECASE)
+
+
+class Rollout(LineReader):
+    """One thread of Codex as it records it itself."""
+
+    format: ClassVar[str] = "codex-rollout"
+
+    def __init__(self, content: bool = True) -> None:
+        super().__init__(content)
+        self._session: str | None = None
+        self._forked: str | None = None
+        self._own_records = False
+        self._model: str | None = None
+        self._call = ""
+        self._total: Tokens | None = None
+        self._reemitted = 0
+        self._totals: set[str] = set()
+        self._said: tuple[str, str] = ("", "")
+        self._ending: Ending | None = None
+
+    @classmethod
+    def claims(cls, head: Head) -> int:
+        sure = 0
+        for o in head.records:
+            kind = o.get("type")
+            if kind in _ROLLOUT and isinstance(o.get("payload"), dict):
+                return 95
+            if "instructions" in o and "id" in o and "timestamp" in o and kind is None:
+                sure = max(sure, 60)
+            elif o.get("record_type") == "state" or (kind in _BARE and ("content" in o or "call_id" in o)):
+                sure = max(sure, 45)
+            elif isinstance(o.get("msg"), dict) and "id" in o and isinstance(o["msg"].get("type"), str):
+                sure = max(sure, 50)
+        return sure
+
+    def record(self, o: dict[str, Any], line: int, out: list[Event]) -> None:
+        at = o.get("timestamp")
+        if at is not None:
+            at = instant(at)
+            self.saw(at)
+        kind = o.get("type")
+        payload = o.get("payload")
+        if type(payload) is dict:
+            if kind == "event_msg":
+                self._event(payload, line, at, out)
+            elif kind == "response_item":
+                self._item(payload, line, at, out)
+            elif kind == "turn_context":
+                model = payload.get("model")
+                if type(model) is str and model:
+                    self._model = model
+                    out.append(Counted(f"turn contexts of {model}", f"line {line}"))
+            elif kind == "token_usage_record":
+                self._usage_record(payload, at, out)
+            elif kind == "session_meta":
+                self._meta(payload, out)
+            elif kind == "compacted":
+                out.append(Compacted(words(payload.get("window_id")) or f"line {line}", at))
+        elif type(o.get("msg")) is dict:
+            self._event(o["msg"], line, at, out)
+        elif kind in _BARE:
+            self._item(o, line, at, out, bare=True)
+        elif kind is None and "id" in o:
+            self._meta(o, out)
+
+    def _meta(self, meta: dict[str, Any], out: list[Event]) -> None:
+        session = words(meta.get("id"))
+        base = mapping(meta.get("history_base"))
+        forked = words(meta.get("forked_from_id")) or words(base.get("thread_id"))
+        if self._session is None:
+            self._session, self._forked = session, forked
+            source = mapping(mapping(meta.get("source")).get("subagent"))
+            spawned = mapping(source.get("thread_spawn"))
+            review = mapping(meta.get("source")).get("subagent")
+            out.append(
+                Opened(
+                    session=session,
+                    harness="codex",
+                    version=words(meta.get("cli_version")),
+                    cwd=words(meta.get("cwd")),
+                    inside=words(spawned.get("parent_thread_id")) or words(review),
+                    forked=forked,
+                )
+            )
+        elif session and session != self._session and self._forked is None:
+            # A fork of old carries its parent's own first record, and no word about it.
+            self._forked = session
+            out.append(Opened(forked=session))
+
+    def _event(self, event: dict[str, Any], line: int, at: str | None, out: list[Event]) -> None:
+        kind = event.get("type")
+        if kind == "token_count":
+            self._token_count(event.get("info"), line, at, out)
+        elif kind == "user_message":
+            text = event.get("message")
+            out.append(Prompt(f"user {at} {line if at is None else ''}", at, text if self.content else None))
+        elif kind == "agent_message":
+            self._speak(event.get("message"), at, out)
+        elif kind == "agent_reasoning":
+            self._speak(event.get("text"), at, out, thought=True)
+        elif kind == "turn.completed":
+            usage = event.get("usage")
+            if type(usage) is dict:
+                out.append(Counter("thread", at, _tokens(usage)))
+        elif kind in ("task_complete", "turn_aborted"):
+            self._ending = self._ended_turn(event, at)
+        elif kind == "task_started":
+            self._ending = None
+            out.append(Counted("turns started", words(event.get("turn_id")) or f"line {line}"))
+        elif kind == "context_compacted":
+            out.append(Counted("compactions announced", f"line {line}"))
+        elif kind == "exec_command_end":
+            self._command_ended(event, at, out)
+
+    def _ended_turn(self, event: dict[str, Any], at: str | None) -> Ending:
+        if event.get("type") == "turn_aborted":
+            reason = words(event.get("reason")) or "aborted"
+            return Ending("interrupt", reason, reason, 1, at)
+        error = event.get("error")
+        if error:
+            text = words(mapping(error).get("message")) or str(error)
+            return failure(text, at)
+        return Ending("clean", "", words(event.get("last_agent_message")) or "", 1, at)
+
+    def _token_count(self, info: object, line: int, at: str | None, out: list[Event]) -> None:
+        if type(info) is not dict:
+            out.append(Counted("token counts without numbers", f"line {line}"))
+            return
+        total = info.get("total_token_usage")
+        last = info.get("last_token_usage")
+        out.append(Counted("token counts", f"line {line}"))
+        if self._own_records:
+            return
+        if type(total) is not dict:
+            if type(last) is dict:
+                self._next(f"{at} {sorted(last.items())}", at, _tokens(last), out)
+            return
+        tokens = _tokens(total)
+        key = _key(total)
+        if key in self._totals:
+            out.append(Counted("token counts written again", f"line {line}"))
+            return
+        self._totals.add(key)
+        used = _tokens(last) if type(last) is dict else _difference(tokens, self._total)
+        if self._total is not None and _below(tokens, self._total):
+            out.append(Counted("counter resets", f"line {line}"))
+        self._total = tokens
+        self._next(key, at, used, out)
+
+    def _usage_record(self, record: dict[str, Any], at: str | None, out: list[Event]) -> None:
+        usage = record.get("usage")
+        if type(usage) is dict:
+            self._own_records = True
+            total = record.get("thread_token_usage")
+            key = _key(total) if type(total) is dict else words(record.get("response_id"))
+            self._next(key or f"{at}", at, _tokens(usage), out)
+
+    def _next(self, key: str, at: str | None, tokens: Tokens, out: list[Event]) -> None:
+        self._call = key
+        out.append(Call(key, None, at, self._model, tokens))
+
+    def _item(
+        self, item: dict[str, Any], line: int, at: str | None, out: list[Event], bare: bool = False
+    ) -> None:
+        kind = item.get("type") or ("message" if "role" in item else None)
+        if kind == "message":
+            role = item.get("role")
+            out.append(Counted(f"{role} messages", words(item.get("id")) or f"line {line}"))
+            if self.content and role == "assistant":
+                self._speak(item.get("content"), at, out)
+            elif role == "user" and bare:
+                out.append(Prompt(words(item.get("id")) or f"line {line}", at, item.get("content")))
+        elif kind == "reasoning":
+            out.append(Counted("reasoning items", words(item.get("id")) or f"line {line}"))
+            if self.content:
+                for each in item.get("summary") or ():
+                    self._speak(mapping(each).get("text"), at, out, thought=True)
+        elif kind in _CALLS:
+            function = mapping(item.get("function"))
+            name = words(item.get("name")) or words(function.get("name")) or str(kind).removesuffix("_call")
+            arguments = item.get("arguments", item.get("input", item.get("action")))
+            key = words(item.get("call_id")) or words(item.get("id")) or f"line {line}"
+            out.append(ToolCall(key, at, name, _value(arguments) if self.content else None, self._call))
+        elif kind in _OUTPUTS:
+            key = words(item.get("call_id")) or f"line {line}"
+            output = item.get("output", item.get("result"))
+            out.append(ToolResult(key, at, _text(output) if self.content else None, _failed(output)))
+
+    def _speak(self, content: object, at: str | None, out: list[Event], thought: bool = False) -> None:
+        """What the agent said, once: events and items both have it."""
+        if not self.content:
+            return
+        text = content if type(content) is str else _joined(content)
+        said = ("thought" if thought else "said", text)
+        if text and said != self._said:
+            self._said = said
+            out.append(Said(self._call, at, text, "", thought))
+
+    def _command_ended(self, event: dict[str, Any], at: str | None, out: list[Event]) -> None:
+        key = words(event.get("call_id"))
+        code = event.get("exit_code")
+        if key and type(code) is int:
+            out.append(
+                ToolResult(key, at, event.get("aggregated_output") if self.content else None, code != 0)
+            )
+
+    def ended(self, out: list[Event]) -> None:
+        if self._ending is not None:
+            out.append(self._ending)
+
+
+class Exec(LineReader):
+    """The stream of ``codex exec --json``."""
+
+    format: ClassVar[str] = "codex-exec"
+
+    def __init__(self, content: bool = True) -> None:
+        super().__init__(content)
+        self._thread: str | None = None
+        self._turns = 0
+        self._error = ""
+
+    @classmethod
+    def claims(cls, head: Head) -> int:
+        kinds = [o["type"] for o in head.records if isinstance(o.get("type"), str)]
+        own = [kind for kind in kinds if kind.startswith(_EXEC)]
+        return 85 if any(kind.startswith(("thread", "turn.")) for kind in own) else 60 if own else 0
+
+    def record(self, o: dict[str, Any], line: int, out: list[Event]) -> None:
+        at = instant(o.get("timestamp"))
+        self.saw(at)
+        kind = o.get("type")
+        if kind in ("thread.started", "turn.started") and not self._turns:
+            out += (Silent("turns"), Silent("tool calls"))
+        if kind == "thread.started":
+            thread = words(o.get("thread_id"))
+            if thread != self._thread:
+                self._thread = thread
+                out.append(Opened(session=thread, harness="codex"))
+        elif kind == "turn.started":
+            self._turns += 1
+            out.append(Counted("turns started", words(o.get("turn_id")) or f"line {line}"))
+        elif kind == "turn.completed":
+            usage = o.get("usage")
+            if type(usage) is dict:
+                out.append(Counter(f"thread {self._thread}", at, _tokens(usage)))
+            out.append(Ending("clean", "", "", 1, at))
+        elif kind == "thread/tokenUsage/updated":
+            usage = mapping(o.get("usage"))
+            total = mapping(mapping(o.get("tokenUsage")).get("total")) or usage
+            if total:
+                out.append(Counter(f"thread {self._thread}", at, _tokens(total)))
+        elif kind == "turn.failed":
+            text = words(mapping(o.get("error")).get("message")) or self._error or "turn.failed"
+            out.append(failure(text, at))
+        elif kind == "error":
+            self._error = words(o.get("message")) or self._error
+            out.append(Counted("errors", f"line {line}"))
+        elif kind in ("item.started", "item.updated", "item.completed"):
+            self._item(o, line, at, out)
+
+    def _item(self, o: dict[str, Any], line: int, at: str | None, out: list[Event]) -> None:
+        item = mapping(o.get("item")) or o
+        kind = item.get("type") if item is not o else o.get("item_type")
+        # Item ids begin again with each turn of a resumed thread.
+        key = f"{self._thread}:{self._turns}:{words(item.get('id')) or words(o.get('item_id')) or line}"
+        done = o.get("type") == "item.completed"
+        if kind in ("command_execution", "file_change", "mcp_tool_call", "web_search"):
+            name = words(item.get("tool")) or str(kind)
+            out.append(ToolCall(key, at, name, _asked(item) if self.content else None, None))
+            if done:
+                code = item.get("exit_code")
+                failed = item.get("status") == "failed" or (type(code) is int and code != 0)
+                result = item.get("aggregated_output", item.get("result")) if self.content else None
+                out.append(ToolResult(key, at, result, failed))
+        elif done and self.content and kind in ("agent_message", "reasoning"):
+            text = words(item.get("text")) or words(mapping(item.get("content")).get("text"))
+            if text:
+                out.append(Said(f"turn {self._turns}", at, text, "", kind == "reasoning"))
+
+
+def failure(text: str, at: str | None) -> Ending:
+    """How a turn ended that ended with this error."""
+    low = text.lower()
+    found = re.search(r"\b(?:status|http)\D{0,3}(\d{3})\b", low)
+    status = int(found.group(1)) if found else None
+    if status in (401, 403) or "unauthorized" in low:
+        return Ending("auth", str(status or 401), text, 1, at)
+    if status == 429 or "quota exceeded" in low or "usage limit" in low:
+        return Ending("limit", str(status or "quota"), text, 1, at)
+    if "ran out of room" in low or "context window" in low:
+        return Ending("provider", "context", text, 1, at)
+    return Ending("provider", str(status) if status else "error", text, 1, at)
+
+
+def _tokens(usage: dict[str, Any]) -> Tokens:
+    whole = count(usage.get("input_tokens"))
+    cached = count(usage.get("cached_input_tokens"))
+    created = count(usage.get("cache_write_input_tokens"))
+    return Tokens(
+        minus(whole, cached, created),
+        cached,
+        created,
+        count(usage.get("output_tokens")),
+        count(usage.get("reasoning_output_tokens")),
+    )
+
+
+def _key(total: dict[str, Any]) -> str:
+    names = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens")
+    return "/".join(str(total.get(name)) for name in names)
+
+
+def _difference(now: Tokens, before: Tokens | None) -> Tokens:
+    if before is None or _below(now, before):
+        return now
+    pairs = zip(now, before, strict=True)
+    return Tokens(*(None if a is None else a - (b or 0) for a, b in pairs))
+
+
+def _below(now: Tokens, before: Tokens) -> bool:
+    return any(a is not None and b is not None and a < b for a, b in zip(now, before, strict=True))
+
+
+def _value(arguments: object) -> object:
+    """Arguments are JSON in a string; anything else stays as it is."""
+    if type(arguments) is str:
+        try:
+            return json.loads(arguments)
+        except (ValueError, RecursionError):
+            return arguments
+    return arguments
+
+
+def _text(output: object) -> object:
+    if type(output) is str and output.startswith("{"):
+        inner = _value(output)
+        if type(inner) is dict and type(inner.get("output")) is str:
+            return inner["output"]
+    if type(output) is dict and type(output.get("content")) is str:
+        return output["content"]
+    return output
+
+
+def _failed(output: object) -> bool | None:
+    """Whether a tool's output says that it failed: an exit code other than 0, or a word of its own."""
+    if type(output) is dict:
+        if type(output.get("success")) is bool:
+            return not output["success"]
+        code = output.get("exitCode", output.get("exit_code"))
+        return code != 0 if type(code) is int else None
+    if type(output) is str:
+        inner = _value(output) if output.startswith("{") else None
+        code = mapping(mapping(inner).get("metadata")).get("exit_code")
+        if type(code) is int:
+            return code != 0
+        found = _EXIT.search(output[:400])
+        return int(found.group(1)) != 0 if found else None
+    return None
+
+
+def _asked(item: dict[str, Any]) -> object:
+    for name in ("command", "changes", "arguments", "query"):
+        if name in item:
+            return {name: item[name]} if name != "arguments" else item[name]
+    return {}
+
+
+def _joined(content: object) -> str:
+    if type(content) is not list:
+        return ""
+    texts = (each.get("text") for each in content if type(each) is dict)
+    return "\n".join(text for text in texts if type(text) is str)

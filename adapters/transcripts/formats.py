@@ -1,0 +1,85 @@
+"""The formats that are known, and which of them a file is of.
+
+Readers and stores are found by the entry point group
+``megaharness.transcripts``, ours as anybody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import ClassVar, Final, Protocol
+
+from adapters.transcripts.events import Event
+from adapters.transcripts.lines import Lines, Malformed, parse
+from adapters.transcripts.reader import Head, Reader
+
+GROUP: Final = "megaharness.transcripts"
+
+#: Bytes that are looked at to tell a format.
+HEAD: Final = 256 * 1024
+
+
+class Store(Protocol):
+    """A place where a harness keeps many sessions in many files, or in a database.
+
+    It is the one kind of reader that opens files itself, and only those under
+    the path that it claimed.
+    """
+
+    format: ClassVar[str]
+
+    @classmethod
+    def claims(cls, path: Path) -> int:
+        """How sure it is that this directory or file is such a store: 0 not at all, 100 certain."""
+        ...
+
+    @classmethod
+    def sessions(cls, path: Path, content: bool) -> Iterator[tuple[str, Iterable[Event]]]:
+        """Each session's id and events. What cannot be read is a `Skipped` among them."""
+        ...
+
+
+@cache
+def known() -> tuple[tuple[type[Reader], ...], tuple[type[Store], ...]]:
+    """All readers and all stores that are installed, by the name of their entry point."""
+    readers: dict[str, type[Reader]] = {}
+    stores: dict[str, type[Store]] = {}
+    for entry in sorted(entry_points(group=GROUP), key=lambda each: each.name):
+        found = entry.load()
+        if hasattr(found, "sessions"):
+            stores[entry.value] = found
+        else:
+            readers[entry.value] = found
+    return tuple(readers.values()), tuple(stores.values())
+
+
+def reader_of(head: Head) -> type[Reader] | None:
+    """The reader that is surest of a file with this head; None if none is."""
+    sure = [(reader.claims(head), reader) for reader in known()[0]]
+    best = max(sure, key=lambda each: each[0], default=(0, None))
+    return best[1] if best[0] > 0 else None
+
+
+def store_of(path: Path) -> type[Store] | None:
+    """The store that is surest of a directory or file; None if none is."""
+    sure = [(store.claims(path), store) for store in known()[1]]
+    best = max(sure, key=lambda each: each[0], default=(0, None))
+    return best[1] if best[0] > 0 else None
+
+
+def head_of(path: str, data: bytes, whole: bool) -> Head:
+    """The head of a file that begins with `data`; `whole`: there is no more of it."""
+    lines = Lines()
+    records = [value for _, value in lines.feed(data)]
+    if whole:
+        records += [value for _, value in lines.close()]
+    document = None
+    if whole and data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
+        try:
+            document = parse(data.removeprefix(b"\xef\xbb\xbf"))
+        except Malformed:
+            document = None
+    return Head(path, data, records, document)

@@ -1,0 +1,161 @@
+"""From bytes in any pieces to JSON objects with line numbers.
+
+Lines end at ``\\n`` and nowhere else: U+2028 is a character of a text, and a
+text may hold it. What is not an object is skipped and said, with its number.
+A line has no size to fear up to `LONGEST`; a longer one is dropped while it
+is read, so that memory stays bounded, and said too.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from adapters.transcripts.events import Skipped
+
+#: Bytes of the longest line that is read. Real ones of 12 MB have been seen (tool results).
+LONGEST = 64 * 1024 * 1024
+
+_BOM = b"\xef\xbb\xbf"
+_decode = msgspec.json.Decoder().decode
+
+
+class Malformed(ValueError):
+    """Not a JSON object; the message says what it is instead."""
+
+
+def parse(line: bytes) -> Any:
+    """One JSON value, exactly: integers of any size, lone surrogates, NaN, and bytes that are not UTF-8.
+
+    The fast parser refuses what the standard one accepts, so the latter is
+    asked before a line is given up. Raises `Malformed`.
+    """
+    try:
+        return _decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    except msgspec.ValidationError:  # a number beyond a double, which the standard parser takes for infinity
+        pass
+    try:
+        return json.loads(line.decode("utf-8", "replace"))
+    except RecursionError:
+        raise Malformed("it is nested too deeply") from None
+    except ValueError as error:
+        raise Malformed(_said(line, error)) from None
+
+
+def _said(line: bytes, error: ValueError) -> str:
+    if not line.strip(b"\0 \t\r"):
+        return "zero bytes"
+    if isinstance(error, json.JSONDecodeError):
+        return f"no JSON: {error.msg} at column {error.colno}"
+    return f"no JSON: {error}"  # an integer of more digits than Python converts
+
+
+class Lines:
+    """The lines of one growing file.
+
+    feed() takes what was added, in any pieces, and gives the objects of the
+    lines that are complete; close() gives the last one, which may lack its
+    line end. `number` is that of the last complete line, `skipped` what was
+    not read since somebody last took it.
+    """
+
+    def __init__(self, longest: int = LONGEST) -> None:
+        self.number = 0
+        self.skipped: list[Skipped] = []
+        self._longest = longest
+        self._rest: list[bytes] = []
+        self._size = 0
+        self._dropping = False
+
+    def feed(self, data: bytes) -> list[tuple[int, dict[str, Any]]]:
+        """The objects of the lines that `data` completes, with their numbers (from 1)."""
+        pieces = data.split(b"\n")
+        last = pieces.pop()
+        out: list[tuple[int, dict[str, Any]]] = []
+        if pieces:
+            if self._rest or self._dropping:
+                pieces[0] = self._complete(pieces[0])
+            number = self.number
+            for piece in pieces:
+                number += 1
+                if not piece or piece.isspace():
+                    continue
+                try:
+                    value = _decode(piece)
+                except (msgspec.MsgspecError, RecursionError):
+                    value = self._slowly(number, piece)
+                    if value is None:
+                        continue
+                if type(value) is dict:
+                    out.append((number, value))
+                else:
+                    self._refuse(number, value)
+            self.number = number
+        self._keep(last)
+        return out
+
+    def close(self) -> list[tuple[int, dict[str, Any]]]:
+        """The object of a last line without a line end; what cannot be read of it is torn."""
+        piece = self._complete(b"")
+        number = self.number + 1
+        if not piece or piece.isspace():
+            return []
+        self.number = number
+        try:
+            value = parse(piece.removeprefix(_BOM) if number == 1 else piece)
+        except Malformed as error:
+            # Noise is not torn: a torn record began as one.
+            torn = piece.lstrip()[:1] in b"{["
+            self.skipped.append(Skipped(number, f"cut off: {error}" if torn else str(error), torn=torn))
+            return []
+        if type(value) is dict:
+            return [(number, value)]
+        self._refuse(number, value)
+        return []
+
+    @property
+    def pending(self) -> bool:
+        """Whether a line has begun and not ended."""
+        return bool(self._rest) or self._dropping
+
+    def _slowly(self, number: int, piece: bytes) -> Any:
+        if number == 1:
+            piece = piece.removeprefix(_BOM)
+            if not piece.strip():
+                return None
+        try:
+            return parse(piece)
+        except Malformed as error:
+            self.skipped.append(Skipped(number, str(error)))
+            return None
+
+    def _refuse(self, number: int, value: object) -> None:
+        kinds = {list: "an array", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
+        self.skipped.append(Skipped(number, f"{kinds.get(type(value), 'null')}, not an object"))
+
+    def _keep(self, piece: bytes) -> None:
+        if not piece:
+            return
+        self._size += len(piece)
+        if self._size > self._longest:
+            self._dropping = True
+            self._rest.clear()
+        else:
+            self._rest.append(piece)
+
+    def _complete(self, piece: bytes) -> bytes:
+        """The whole line that ends with `piece`, or nothing if it is too long to be read."""
+        self._keep(piece)
+        size, dropped = self._size, self._dropping
+        line = b"".join(self._rest)
+        self._rest.clear()
+        self._size, self._dropping = 0, False
+        if dropped:
+            why = f"{size} bytes long; lines over {self._longest} are not read"
+            self.skipped.append(Skipped(self.number + 1, why))
+            return b""
+        return line

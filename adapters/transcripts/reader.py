@@ -1,0 +1,231 @@
+"""The port of a transcript's format, and what readers of lines and of documents share.
+
+A reader is pure: bytes in, events out; no files, no clock. One instance reads
+one file. It is found by the entry point group ``megaharness.transcripts``, so
+that a new harness brings its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Protocol
+
+from adapters.transcripts.events import Event, Read, Skipped
+from adapters.transcripts.lines import Lines, Malformed, parse
+
+#: Bytes of the largest transcript that is one JSON document: it has to be parsed whole.
+LARGEST = 512 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of a file, for telling its format.
+
+    path: as given, with ``/``; a hint, never proof.
+    records: the objects of the first complete lines.
+    document: the whole file, if it is one JSON value; None: it is not, or was not asked.
+    data: the first bytes.
+    """
+
+    path: str
+    data: bytes
+    records: Sequence[dict[str, Any]] = ()
+    document: Any = None
+
+
+class Reader(Protocol):
+    """Reads one file of one format.
+
+    format: the format's name, ``claude-code`` for example.
+    whole: the file is one document: an addition cannot be read alone.
+    """
+
+    format: ClassVar[str]
+    whole: ClassVar[bool]
+
+    @classmethod
+    def claims(cls, head: Head) -> int:
+        """How sure it is that the file is of its format: 0 not at all, 100 certain."""
+        ...
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that these bytes complete. They follow those of the last call."""
+        ...
+
+    def close(self) -> list[Event]:
+        """The events of what is left; nothing is fed after it."""
+        ...
+
+
+class LineReader:
+    """A reader of JSON lines: a subclass says what one object means in `record`.
+
+    content: False leaves out what only a trajectory needs (texts, arguments,
+        results), which makes it faster.
+    """
+
+    format: ClassVar[str]
+    whole: ClassVar[bool] = False
+
+    def __init__(self, content: bool = True) -> None:
+        self.content = content
+        self._lines = Lines()
+        self._first: str | None = None
+        self._last: str | None = None
+
+    def record(self, o: dict[str, Any], line: int, out: list[Event]) -> None:
+        """Append the events of one object to `out`."""
+        raise NotImplementedError
+
+    def ended(self, out: list[Event]) -> None:
+        """Append what can be said only when everything was read."""
+
+    def feed(self, data: bytes) -> list[Event]:
+        return self._read(self._lines.feed(data))
+
+    def close(self) -> list[Event]:
+        out = self._read(self._lines.close())
+        self.ended(out)
+        return out
+
+    def _read(self, records: list[tuple[int, dict[str, Any]]]) -> list[Event]:
+        out: list[Event] = []
+        record = self.record
+        for number, o in records:
+            try:
+                record(o, number, out)
+            except (TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+                # A field of a shape that nobody has seen: this record is lost, the file is not.
+                out.append(Skipped(number, f"of an unknown shape: {error}"))
+        if self._lines.skipped:
+            out.extend(self._lines.skipped)
+            self._lines.skipped.clear()
+        out.append(Read(len(records), self._first, self._last))
+        return out
+
+    def saw(self, at: str | None) -> None:
+        """Note a record's time: `instant` has made it."""
+        if at is not None:
+            if self._first is None or earlier(at, self._first):
+                self._first = at
+            if self._last is None or earlier(self._last, at):
+                self._last = at
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Bytes of a document that is not complete yet."""
+
+    pieces: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+
+class DocumentReader:
+    """A reader of one JSON document: a subclass says what it means in `document`."""
+
+    format: ClassVar[str]
+    whole: ClassVar[bool] = True
+
+    def __init__(self, content: bool = True) -> None:
+        self.content = content
+        self._gathered = Gathered()
+
+    def document(self, value: Any, out: list[Event]) -> None:
+        """Append the events of the document to `out`."""
+        raise NotImplementedError
+
+    def feed(self, data: bytes) -> list[Event]:
+        if self._gathered.size <= LARGEST:
+            self._gathered.pieces.append(data)
+        self._gathered.size += len(data)
+        return []
+
+    def close(self) -> list[Event]:
+        out: list[Event] = []
+        if self._gathered.size > LARGEST:
+            out.append(Skipped(None, f"{self._gathered.size} bytes; documents over {LARGEST} are not read"))
+            return out
+        data = b"".join(self._gathered.pieces)
+        self._gathered = Gathered()
+        try:
+            value = parse(data.removeprefix(b"\xef\xbb\xbf"))
+        except Malformed as error:
+            out.append(Skipped(None, f"cut off or {error}", torn=True))
+            return out
+        try:
+            self.document(value, out)
+        except (TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+            out.append(Skipped(None, f"of an unknown shape: {error}"))
+        return out
+
+
+def instant(value: object) -> str | None:
+    """A time as ISO 8601 in UTC with ``Z``; None if it is none.
+
+    Text with ``Z`` stays as it is; another zone is converted; text without a
+    zone is taken for UTC (the harnesses that write it mean it so). Numbers
+    are seconds or, from 1e11 on, milliseconds since 1970.
+    """
+    if type(value) is str:
+        if value[-1:] == "Z" and value[:1].isdigit():
+            return value
+        return _converted(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            moment = datetime.fromtimestamp(value / 1000 if value >= 1e11 else value, UTC)
+        except (ValueError, OverflowError, OSError):
+            return None
+        return _written(moment) if value > 0 else None
+    return None
+
+
+def _converted(text: str) -> str | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return _written(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC))
+
+
+def _written(moment: datetime) -> str:
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def earlier(a: str, b: str) -> bool:
+    """Whether instant `a` is before `b`; without ``Z`` the text of a whole second sorts before its parts."""
+    return a[:-1] < b[:-1]
+
+
+def count(value: object) -> int | None:
+    """A number of tokens, calls or turns; None for everything that cannot be one."""
+    if type(value) is int:
+        return value if value >= 0 else None
+    if type(value) is float and value >= 0 and value.is_integer():
+        return int(value)
+    return None
+
+
+def money(value: object) -> float | None:
+    """US dollars; None for everything that cannot be an amount."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf"):
+        return float(value)
+    return None
+
+
+def words(value: object) -> str | None:
+    """Text that is not empty, else None."""
+    return value if isinstance(value, str) and value else None
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """The object, or an empty one in place of anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def minus(total: int | None, *parts: int | None) -> int | None:
+    """What is left of a total without its known parts; never below 0, None if the total is unknown."""
+    if total is None:
+        return None
+    return max(0, total - sum(part for part in parts if part is not None))
