@@ -15,7 +15,7 @@ number of calls and tools (some hundred bytes each), not with their size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -193,11 +193,11 @@ class _Sum:
 class Account:
     """Counts the events of one session, in any order and however often they come.
 
-    `others`: keys of calls that other sessions of the same family have made
-    (`keys` of their accounts): such a call is inherited, not made here.
+    `others`: what other sessions have made (`made` of their accounts), of
+    which this one may hold copies. Such a call or tool call is inherited.
     """
 
-    def __init__(self, others: frozenset[int] | set[int] = frozenset()) -> None:
+    def __init__(self, others: Set[int] = frozenset()) -> None:
         self._others = others
         self._calls: dict[int, _Slot | _Group] = {}
         self._sums: dict[tuple[str | None, bool], _Sum] = {}
@@ -244,18 +244,22 @@ class Account:
         name = hash(call.key)
         known = self._calls.get(name)
         if known is None:
-            slot = _Slot(call)
-            slot.inherited = slot.inherited or name in self._others
-            self._calls[name] = slot
+            slot = self._calls[name] = self._slot(call)
             self._sum(slot).add(slot, 1)
         elif type(known) is _Slot:
             if known.member == call.member:
                 self._see(known, call)
             else:
                 self._calls[name] = group = _Group(known)
-                self._join(name, group, call)
+                self._join(group, call)
         else:
-            self._join(name, known, call)  # type: ignore[arg-type]
+            self._join(known, call)  # type: ignore[arg-type]
+
+    def _slot(self, call: Call) -> _Slot:
+        slot = _Slot(call)
+        if self._others and hash((hash(call.key), call.member)) in self._others:
+            slot.inherited = True
+        return slot
 
     def _see(self, slot: _Slot, call: Call) -> None:
         """Merge a sighting into what is known of a call."""
@@ -272,7 +276,7 @@ class Account:
         slot.tokens, slot.final, slot.side, slot.model, slot.cost = tokens, final, side, model, cost
         self._sum(slot).add(slot, 1)
 
-    def _join(self, name: int, group: _Group, call: Call) -> None:
+    def _join(self, group: _Group, call: Call) -> None:
         if group.excess is not None:
             self._sum(group.excess).add(group.excess, -1)
             group.excess = None
@@ -282,8 +286,7 @@ class Account:
             unnamed.calls = 0
         slot = group.members.get(call.member)
         if slot is None:
-            slot = group.members[call.member] = _Slot(call)
-            slot.inherited = slot.inherited or name in self._others
+            slot = group.members[call.member] = self._slot(call)
             if call.member is None:
                 slot.calls = 0
             else:
@@ -330,6 +333,8 @@ class Account:
         if tool.server:
             self._counted.setdefault("server tool calls", set()).add(name)
             return
+        if name in self._others:
+            return
         side = bool(tool.side)
         before = self._tools.get(name)
         if before is None:
@@ -343,7 +348,7 @@ class Account:
         self._results = True
         if result.failed is not None:
             self._judged = True
-            if result.failed:
+            if result.failed and hash(result.key) not in self._others:
                 self._failed.add(hash(result.key))
 
     def _other(self, event: Event) -> None:
@@ -408,10 +413,17 @@ class Account:
         pairs = zip(self._opened, opened, strict=True)
         self._opened = Opened(*(had if had is not None else new for had, new in pairs))
 
-    @property
-    def keys(self) -> Iterable[int]:
-        """The calls that were seen, for the accounts of sessions that may have copied them."""
-        return self._calls.keys()
+    def made(self, named_only: bool) -> Iterator[int]:
+        """What this session has made, for the accounts of sessions that may hold copies of it.
+
+        named_only: only calls with a member. A key alone may be used again by
+            a gateway for another call of another session.
+        """
+        yield from self._tools
+        for key, known in self._calls.items():
+            for slot in known.members.values() if isinstance(known, _Group) else (known,):
+                if slot.member is not None or not named_only:
+                    yield hash((key, slot.member))
 
     @property
     def opened(self) -> Opened:

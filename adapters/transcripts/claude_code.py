@@ -38,14 +38,24 @@ from adapters.transcripts.events import (
     ToolResult,
     Turn,
 )
-from adapters.transcripts.reader import Head, LineReader, count, instant, mapping, money, words
+from adapters.transcripts.reader import Copies, Head, LineReader, count, instant, mapping, money, words
 
 _SYNTHETIC = "<synthetic>"
 _INTERRUPTED = "[Request interrupted by user"
-_TYPES = frozenset(
-    "user assistant system summary progress result attachment stream_event cost-state file-history-snapshot "
-    "queue-operation last-prompt tools-used control_request".split()
-)
+_TYPES = {
+    *(
+        "user",
+        "assistant",
+        "system",
+        "summary",
+        "progress",
+        "result",
+        "attachment",
+        "stream_event",
+        "cost-state",
+    ),
+    *("file-history-snapshot", "queue-operation", "last-prompt", "tools-used", "control_request"),
+}
 _LIMIT = re.compile(r"usage limit|limit reached|hit your limit|rate.?limit|\b429\b", re.IGNORECASE)
 _STATUS = re.compile(r"\b(?:API Error:?|status|HTTP)\s*:?\s*\(?(\d{3})\b", re.IGNORECASE)
 
@@ -54,6 +64,7 @@ class ClaudeCode(LineReader):
     """Session files and streams of Claude Code and of programs that keep its format."""
 
     format: ClassVar[str] = "claude-code"
+    copies: ClassVar[Copies] = "anywhere"
 
     def __init__(self, content: bool = True) -> None:
         super().__init__(content)
@@ -195,6 +206,8 @@ class ClaudeCode(LineReader):
         message = o.get("message")
         content = message.get("content") if type(message) is dict else message
         prompt = True
+        made = o.get("toolUseResult")
+        agent = words(made.get("agentId")) if type(made) is dict else None
         if type(content) is list:
             for place, block in enumerate(content):
                 if type(block) is dict and block.get("type") == "tool_result":
@@ -208,6 +221,7 @@ class ClaudeCode(LineReader):
                             block.get("content") if self.content else None,
                             failed is True,
                             side,
+                            agent,
                         )
                     )
         if prompt:

@@ -36,7 +36,7 @@ from adapters.transcripts.events import (
     ToolCall,
     ToolResult,
 )
-from adapters.transcripts.reader import Head, LineReader, count, instant, mapping, minus, words
+from adapters.transcripts.reader import Copies, Head, LineReader, count, instant, mapping, minus, words
 
 _ROLLOUT = frozenset(
     ("session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state")
@@ -61,6 +61,7 @@ class Rollout(LineReader):
     """One thread of Codex as it records it itself."""
 
     format: ClassVar[str] = "codex-rollout"
+    copies: ClassVar[Copies] = "forked"
 
     def __init__(self, content: bool = True) -> None:
         super().__init__(content)
@@ -68,7 +69,6 @@ class Rollout(LineReader):
         self._forked: str | None = None
         self._own_records = False
         self._model: str | None = None
-        self._call = ""
         self._total: Tokens | None = None
         self._reemitted = 0
         self._totals: set[str] = set()
@@ -213,7 +213,6 @@ class Rollout(LineReader):
             self._next(key or f"{at}", at, _tokens(usage), out)
 
     def _next(self, key: str, at: str | None, tokens: Tokens, out: list[Event]) -> None:
-        self._call = key
         out.append(Call(key, None, at, self._model, tokens))
 
     def _item(
@@ -237,7 +236,7 @@ class Rollout(LineReader):
             name = words(item.get("name")) or words(function.get("name")) or str(kind).removesuffix("_call")
             arguments = item.get("arguments", item.get("input", item.get("action")))
             key = words(item.get("call_id")) or words(item.get("id")) or f"line {line}"
-            out.append(ToolCall(key, at, name, _value(arguments) if self.content else None, self._call))
+            out.append(ToolCall(key, at, name, _value(arguments) if self.content else None, None))
         elif kind in _OUTPUTS:
             key = words(item.get("call_id")) or f"line {line}"
             output = item.get("output", item.get("result"))
@@ -251,7 +250,7 @@ class Rollout(LineReader):
         said = ("thought" if thought else "said", text)
         if text and said != self._said:
             self._said = said
-            out.append(Said(self._call, at, text, "", thought))
+            out.append(Said(None, at, text, "", thought))
 
     def _command_ended(self, event: dict[str, Any], at: str | None, out: list[Event]) -> None:
         key = words(event.get("call_id"))

@@ -96,9 +96,13 @@ class Call(NamedTuple):
 
 
 class Said(NamedTuple):
-    """Text that the agent wrote; `thought`: reasoning that it showed."""
+    """Text that the agent wrote; `thought`: reasoning that it showed.
 
-    call: str
+    call: the key of the call that it came from; None: of the one whose
+        tokens are told next.
+    """
+
+    call: str | None
     at: str | None
     text: str
     side: str = ""
@@ -118,13 +122,18 @@ class ToolCall(NamedTuple):
 
 
 class ToolResult(NamedTuple):
-    """What a tool gave back. `key` is that of its ToolCall. failed None: the format does not say."""
+    """What a tool gave back. `key` is that of its ToolCall.
+
+    failed: None if the format does not say.
+    agent: the `side` of the sub-agent that the tool ran, where it is told here.
+    """
 
     key: str
     at: str | None
     content: object
     failed: bool | None
     side: str = ""
+    agent: str | None = None
 
 
 class Counter(NamedTuple):

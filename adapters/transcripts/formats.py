@@ -18,8 +18,8 @@ from adapters.transcripts.reader import Head, Reader
 
 GROUP: Final = "megaharness.transcripts"
 
-#: Bytes that are looked at to tell a format.
-HEAD: Final = 256 * 1024
+#: Bytes that are looked at to tell a format; more if the first line is longer.
+HEAD: Final = 64 * 1024
 
 
 class Store(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from adapters.transcripts.events import Event, Read, Skipped
 from adapters.transcripts.lines import Lines, Malformed, parse
@@ -35,20 +35,31 @@ class Head:
     document: Any = None
 
 
+Copies = Literal["anywhere", "forked", "nowhere"]
+
+
 class Reader(Protocol):
     """Reads one file of one format.
 
-    format: the format's name, ``claude-code`` for example.
+    format: the format's name, ``claude-code`` for example. Formats with the
+        same word before the first hyphen are of one harness and may describe
+        one session.
     whole: the file is one document: an addition cannot be read alone.
+    copies: where a call of another session may be found again under the same
+        key: ``anywhere`` (its key is unique in the world), in a session that
+        was ``forked`` from it, or nowhere.
     """
 
     format: ClassVar[str]
     whole: ClassVar[bool]
+    copies: ClassVar[Copies]
 
     @classmethod
     def claims(cls, head: Head) -> int:
         """How sure it is that the file is of its format: 0 not at all, 100 certain."""
         ...
+
+    def __init__(self, content: bool = True) -> None: ...
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that these bytes complete. They follow those of the last call."""
@@ -68,6 +79,7 @@ class LineReader:
 
     format: ClassVar[str]
     whole: ClassVar[bool] = False
+    copies: ClassVar[Copies] = "nowhere"
 
     def __init__(self, content: bool = True) -> None:
         self.content = content
@@ -127,6 +139,7 @@ class DocumentReader:
 
     format: ClassVar[str]
     whole: ClassVar[bool] = True
+    copies: ClassVar[Copies] = "nowhere"
 
     def __init__(self, content: bool = True) -> None:
         self.content = content

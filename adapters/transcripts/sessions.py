@@ -1,0 +1,319 @@
+"""From files and folders to sessions: which files belong together, in which order they are counted.
+
+A session may be several files: its own, those of its sub-agents, the stream
+that was recorded of it. A file may hold what another session did: a fork
+begins with a copy. Both are told by ids that stand in the files; names are
+hints for looking, never proof.
+
+Files are read in pieces and never written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from adapters.transcripts import formats
+from adapters.transcripts.account import Account, Figures
+from adapters.transcripts.events import Call, Event, Opened, Prompt, Read, Said, Skipped, ToolCall, ToolResult
+from adapters.transcripts.lines import LONGEST
+from adapters.transcripts.reader import LARGEST, Copies, Head, Reader
+
+#: Bytes that are read at once.
+PIECE: Final = 1024 * 1024
+
+_SQLITE = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A file that is no transcript, or cannot be read; `why` is a sentence's end."""
+
+    path: Path
+    why: str
+
+
+@dataclass(slots=True)
+class Source:
+    """One transcript, and what its beginning says of it."""
+
+    path: Path
+    format: str
+    copies: Copies
+    opened: Opened
+    first: str | None
+    reader: type[Reader] | None = None
+    store: type[formats.Store] | None = None
+    inner: str = ""
+
+    @property
+    def harness(self) -> str:
+        return self.format.partition("-")[0]
+
+    def events(self, content: bool) -> Iterator[list[Event]]:
+        """All events, piece by piece. Raises OSError."""
+        if self.reader is None:
+            assert self.store is not None
+            for name, events in self.store.sessions(self.path, content):
+                if name == self.inner:
+                    yield list(events)
+            return
+        reader = self.reader(content)
+        with self.path.open("rb", buffering=0) as file:
+            while data := file.read(PIECE):
+                yield reader.feed(data)
+        yield reader.close()
+
+
+@dataclass(slots=True)
+class Session:
+    """The files of one session; `family`: the session at the root of its forks."""
+
+    id: str | None
+    harness: str
+    sources: list[Source] = field(default_factory=list)
+    parent: str | None = None
+    family: str | None = None
+
+    @property
+    def first(self) -> str:
+        return min((source.first for source in self.sources if source.first), default="")
+
+    @property
+    def paths(self) -> list[Path]:
+        return [source.path for source in self.sources]
+
+    def events(self, content: bool) -> Iterator[list[Event]]:
+        """The events of all its files, those of sub-agents marked as theirs. Raises OSError."""
+        for source in self.sources:
+            side = source.opened.inside if source.opened.session != self.id else None
+            for events in source.events(content):
+                yield [beside(event, side) for event in events] if side else events
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A session and its figures. error: why a file of it could not be read to its end."""
+
+    session: Session
+    figures: Figures
+    formats: tuple[str, ...]
+    error: str = ""
+
+
+def beside(event: Event, side: str) -> Event:
+    """The event as one of a sub-agent."""
+    if isinstance(event, (Call, ToolCall, ToolResult, Prompt, Said)) and not event.side:
+        return event._replace(side=side)
+    return event
+
+
+def find(paths: Iterable[Path]) -> Iterator[Source | Unread]:
+    """The transcripts among these files and in these folders, and what is none.
+
+    A file brings those of its sub-agents along. A path that was given twice
+    is read once.
+    """
+    seen: set[tuple[int, int]] = set()
+    for path in paths:
+        for found in _under(path):
+            try:
+                state = found.stat()
+            except OSError as error:
+                yield Unread(found, error.strerror or str(error))
+                continue
+            if (state.st_dev, state.st_ino) not in seen:
+                seen.add((state.st_dev, state.st_ino))
+                yield from _sources(found)
+
+
+def _under(path: Path) -> Iterator[Path]:
+    """The files and stores at a path: itself, or what lies below it, by name."""
+    if not path.is_dir():
+        yield path
+        yield from _of_sub_agents(path)
+        return
+    if formats.store_of(path) is not None:
+        yield path
+        return
+    try:
+        entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+    except OSError:
+        yield path
+        return
+    for entry in entries:
+        if entry.is_symlink():
+            continue
+        if entry.is_dir():
+            yield from _under(Path(entry.path))
+        elif entry.is_file():
+            yield Path(entry.path)
+
+
+def _of_sub_agents(path: Path) -> Iterator[Path]:
+    """Files that a harness keeps beside a session's own: those whose content says that they belong to it."""
+    beside_it = [*path.parent.glob(f"{_literal(path.stem)}/subagents/**/*.jsonl")]
+    if not path.name.startswith("agent-"):
+        beside_it += path.parent.glob("agent-*.jsonl")
+    own = next(iter(_sources(path)), None) if beside_it else None
+    if not isinstance(own, Source):
+        return
+    for each in sorted(beside_it):
+        other = next(iter(_sources(each)), None)
+        if isinstance(other, Source) and other.opened.session == own.opened.session is not None:
+            yield each
+
+
+def _literal(name: str) -> str:
+    return "".join(f"[{each}]" if each in "*?[" else each for each in name)
+
+
+def _sources(path: Path) -> Iterator[Source | Unread]:
+    try:
+        if path.is_dir():
+            store = formats.store_of(path)
+            if store is None:
+                yield Unread(path, "a folder that cannot be listed")
+                return
+            yield from _of_store(path, store)
+            return
+        head = _head(path)
+    except OSError as error:
+        yield Unread(path, error.strerror or str(error))
+        return
+    if isinstance(head, Unread):
+        yield head
+        return
+    if head.data.startswith(_SQLITE):
+        store = formats.store_of(path)
+        if store is not None:
+            yield from _of_store(path, store)
+        else:
+            yield Unread(path, "a database of no known format")
+        return
+    reader = formats.reader_of(head)
+    if reader is None:
+        yield Unread(path, "no known format")
+        return
+    opened, first = _begins(reader(False), head)
+    yield Source(path, reader.format, reader.copies, opened, first, reader=reader)
+
+
+def _of_store(path: Path, store: type[formats.Store]) -> Iterator[Source | Unread]:
+    """Every session of a store."""
+    found = False
+    for name, events in store.sessions(path, False):
+        opened, first = _opened(events)
+        if opened.session is None:
+            opened = opened._replace(session=name)
+        found = True
+        yield Source(path, store.format, "nowhere", opened, first, store=store, inner=name)
+    if not found:
+        yield Unread(path, f"a store of {store.format} without a session")
+
+
+def _head(path: Path) -> Head | Unread:
+    """The beginning of a file: enough to tell its format. Raises OSError."""
+    with path.open("rb", buffering=0) as file:
+        data = file.read(formats.HEAD)
+        if not data:
+            return Unread(path, "empty")
+        size = os.fstat(file.fileno()).st_size
+        if data.startswith(_SQLITE):
+            return Head(path.as_posix(), data)
+        if b"\0" in data and not data.strip(b"\0"):
+            return Unread(path, "zero bytes")
+        head = formats.head_of(path.as_posix(), data, whole=size <= len(data))
+        if head.records or size <= len(data) or formats.reader_of(head) is not None:
+            return head
+        # Not one whole line: a very long one, or a document of many lines.
+        limit = LARGEST if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") else LONGEST
+        pieces = [data]
+        have = len(data)
+        while have <= limit and (piece := file.read(PIECE)):
+            pieces.append(piece)
+            have += len(piece)
+            if b"\n" in piece:
+                early = formats.head_of(path.as_posix(), b"".join(pieces), whole=False)
+                if early.records and formats.reader_of(early) is not None:
+                    return early
+        return formats.head_of(path.as_posix(), b"".join(pieces), whole=have >= size)
+
+
+def _begins(reader: Reader, head: Head) -> tuple[Opened, str | None]:
+    events = reader.feed(head.data)
+    if reader.whole:
+        events += reader.close()
+    return _opened(events)
+
+
+def _opened(events: Iterable[Event]) -> tuple[Opened, str | None]:
+    account = Account()
+    account.add(event for event in events if isinstance(event, (Opened, Read)))
+    return account.opened, account.figures().first
+
+
+def gather(sources: Iterable[Source]) -> list[Session]:
+    """Sources to sessions: forks after what they were forked from, else the earliest first."""
+    sessions: dict[tuple[str, str], Session] = {}
+    sources = list(sources)
+    ids = {(source.harness, source.opened.session) for source in sources}
+    for source in sources:
+        opened = source.opened
+        name = opened.session
+        if opened.inside is not None and (source.harness, opened.inside) in ids:
+            name = opened.inside  # a sub-agent with an id of its own
+        key = (source.harness, name or str(source.path))
+        session = sessions.setdefault(key, Session(name, source.harness))
+        session.sources.append(source)
+        if opened.forked is not None and opened.session == name:
+            session.parent = opened.forked
+    return _ordered(sessions)
+
+
+def _ordered(sessions: dict[tuple[str, str], Session]) -> list[Session]:
+    """A fork's parent first; each gets the root of its forks as its family."""
+    by_time = sorted(sessions.items(), key=lambda each: (each[1].first, str(each[1].sources[0].path)))
+    out: dict[int, Session] = {}
+
+    def take(session: Session, below: frozenset[str]) -> str:
+        if id(session) in out:
+            return session.family or ""
+        own = session.id or str(session.sources[0].path)
+        parent = session.parent
+        if parent is None or parent in below:
+            session.family = own
+        else:
+            above = sessions.get((session.harness, parent))
+            session.family = take(above, below | {own}) if above is not None else parent
+        out[id(session)] = session
+        # A sub-agent's calls are the session's own when its own file has them too: its own first.
+        session.sources.sort(key=lambda source: (source.opened.inside is not None, str(source.path)))
+        return session.family
+
+    for _, session in by_time:
+        take(session, frozenset())
+    return list(out.values())
+
+
+def measure(sessions: Iterable[Session]) -> Iterator[Measured]:
+    """The figures of each session; what one of them made, none that copied it is charged with."""
+    made: dict[str, set[int]] = {}
+    for session in sessions:
+        copies = {source.copies for source in session.sources} - {"nowhere"}
+        scope = session.harness if "anywhere" in copies else f"{session.harness}/{session.family}"
+        account = Account(made.get(scope, set()) if copies else set())
+        error = ""
+        try:
+            for events in session.events(content=False):
+                account.add(events)
+        except OSError as problem:
+            error = f"{problem.filename or session.sources[0].path}: {problem.strerror or problem}"
+            account.add([Skipped(None, f"cannot be read: {problem.strerror or problem}", torn=True)])
+        if copies:
+            made.setdefault(scope, set()).update(account.made("anywhere" in copies))
+        used = dict.fromkeys(source.format for source in session.sources)
+        yield Measured(session, account.figures(), tuple(used), error)
