@@ -19,6 +19,7 @@ import shlex
 import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
@@ -132,6 +133,30 @@ class Harness(BaseModel):
         return value
 
 
+Dollars = Annotated[float, Field(ge=0, le=1_000_000)]
+
+
+class ModelPrice(_Table):
+    """[prices.MODEL]: US dollars for a million tokens of one model; a glob in quotes is for several."""
+
+    input: Dollars = Field(description="Input that was neither read from nor written to a cache.")
+    output: Dollars = Field(description="Output, reasoning included.")
+    cached: Dollars | None = Field(None, description="Input read from a cache. none: as input.")
+    cache_created: Dollars | None = Field(None, description="Input written to a cache. none: as input.")
+    cache_created_1h: Dollars | None = Field(
+        None, description="Input written to a cache that is kept for an hour. none: as cache_created."
+    )
+    as_of: str = Field(
+        "settings",
+        description="The day for which this price was checked; shown with every cost made from it.",
+    )
+
+    @field_validator("as_of", mode="before")
+    @classmethod
+    def _as_of(cls, value: object) -> object:
+        return value.isoformat() if isinstance(value, date) else value
+
+
 class Settings(_Table):
     """All settings of a workspace."""
 
@@ -142,6 +167,7 @@ class Settings(_Table):
     )
     limits: Limits = Limits()  # type: ignore[call-arg]  # every field has its default
     harness: dict[Name, Harness] = Field(default_factory=dict)
+    prices: dict[str, ModelPrice] = Field(default_factory=dict)
 
     @field_validator("prefer")
     @classmethod
@@ -224,7 +250,12 @@ def line_of(text: str, *path: str) -> int | None:
 
 def fields() -> Iterator[tuple[str, str, str, str]]:
     """Every setting as (key, type, default, meaning), in the order of the reference."""
-    for prefix, model in (("", Settings), ("limits.", Limits), ("harness.NAME.", Harness)):
+    for prefix, model in (
+        ("", Settings),
+        ("limits.", Limits),
+        ("harness.NAME.", Harness),
+        ("prices.MODEL.", ModelPrice),
+    ):
         for name, info in model.model_fields.items():
             if info.description is None:
                 continue
@@ -232,8 +263,10 @@ def fields() -> Iterator[tuple[str, str, str, str]]:
                 next((getattr(m, b) for m in info.metadata if hasattr(m, b)), None) for b in ("ge", "le")
             )
             kind = _kind(info.annotation) + (f", {low} to {high}" if low is not None else "")
-            default = info.get_default(call_default_factory=True)
-            yield f"{prefix}{name}", kind, _toml(default), info.description
+            default = (
+                "must be set" if info.is_required() else _toml(info.get_default(call_default_factory=True))
+            )
+            yield f"{prefix}{name}", kind, default, info.description
 
 
 def reference() -> str:
@@ -263,6 +296,23 @@ def reference() -> str:
             "Keys of a `[harness.NAME]` table that are not listed above belong to its adapter, which refuses",
             "those it does not know.",
             "",
+            "## Prices",
+            "",
+            "What a session cost is what its harness says. For harnesses that do not say it, `mh measure` has a",
+            "dated table of prices; a model that is missing there, or has another price for you, is added here:",
+            "",
+            "```toml",
+            '[prices."my-model"]',
+            "input = 2.0",
+            "output = 8.0",
+            "cached = 0.5",
+            "as_of = 2026-12-01",
+            "```",
+            "",
+            "The name is the model's as the transcript writes it, or without what gateways put around it",
+            '(`openai/`, `us.anthropic.`, `[1m]`); a glob (`"my-*"`) is for several, and the longest that matches',
+            "counts. A price here goes before the shipped one.",
+            "",
         ]
     )
 
@@ -288,6 +338,12 @@ def starter() -> str:
             '# argv = ["aider", "--message-file", "{brief}"]',
             '# pass_env = ["OPENAI_API_KEY"]',
             "",
+            "# What a model costs where its harness does not say it: US dollars for a million tokens.",
+            '# [prices."my-model"]',
+            "# input = 2.0",
+            "# output = 8.0",
+            "# as_of = 2026-12-01",
+            "",
         ]
     )
 
@@ -309,6 +365,10 @@ def _sentence(fault: Any, keys: list[str]) -> str:
             return f"{fault['ctx']['error']}"
         case "int_type" | "int_from_float":
             return f"{value} is not a whole number{_unquoted(fault['input'])}"
+        case "missing":
+            return "must be set"
+        case "float_type":
+            return f"{value} is not a number{_unquoted(fault['input'])}"
         case "string_type":
             quoted = json.dumps(value) if isinstance(fault["input"], (bool, int, float)) else ""
             return f"{value} is not a text" + (f"; in quotes it would be: {quoted}" if quoted else "")
@@ -338,6 +398,8 @@ def _nearest(keys: list[str]) -> str:
 
 
 def _known(parents: list[str]) -> list[str]:
+    if parents[:1] == ["prices"]:
+        return list(ModelPrice.model_fields)
     return list((Limits if parents == ["limits"] else Settings).model_fields)
 
 
@@ -379,6 +441,10 @@ def _dotted(keys: list[str]) -> str:
 def _kind(annotation: Any) -> str:
     if annotation is int:
         return "whole number"
+    if "float" in str(annotation):
+        return "US dollars"
+    if annotation is str:
+        return "text"
     if annotation == dict[str, str]:
         return "table of texts"
     if "tuple[" in str(annotation):

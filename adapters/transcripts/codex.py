@@ -261,6 +261,8 @@ class Rollout(LineReader):
             )
 
     def ended(self, out: list[Event]) -> None:
+        if not self._totals and not self._own_records:
+            out.append(Silent("turns"))
         if self._ending is not None:
             out.append(self._ending)
 

@@ -44,6 +44,8 @@ VERBS: dict[str, Verb] = {
     "interrupt": Verb("interrupt", "Stop a running track: its whole process tree."),
     "stop": Verb("interrupt", "The same as interrupt.", alias_of="interrupt"),
     "requeue": Verb("requeue", "Put a settled track back into the queue."),
+    "measure": Verb("measure", "Count tokens, turns, tools and cost in transcripts of any harness."),
+    "trajectory": Verb("trajectory", "Write a transcript as an ATIF trajectory, or as a page to read."),
     "init": Verb("init", "Make a workspace."),
     "doctor": Verb("doctor", "Check the workspace, the settings, the harnesses and this machine."),
     "completion": Verb("completion", "Print the completion script for bash, zsh or fish."),

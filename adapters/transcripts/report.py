@@ -1,0 +1,153 @@
+"""Figures as plain data: the names are part of the interface of ``--json``. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from adapters.transcripts.account import Figures, Share, Usage
+from adapters.transcripts.account import total as added
+from adapters.transcripts.events import Ending
+from adapters.transcripts.prices import Cost, Price, by_table, cost_of
+from adapters.transcripts.sessions import Measured, Unread
+
+SCHEMA: Final = 1
+
+
+def document(
+    sessions: Iterable[Measured], unread: Iterable[Unread], prices: Mapping[str, Price]
+) -> dict[str, Any]:
+    """Everything that was measured, with totals."""
+    sessions = list(sessions)
+    return {
+        "schema_version": SCHEMA,
+        "sessions": [session(each, prices) for each in sessions],
+        "totals": totals([each.figures for each in sessions], prices),
+        "not_read": [{"file": str(each.path), "why": each.why} for each in unread],
+    }
+
+
+def session(measured: Measured, prices: Mapping[str, Price]) -> dict[str, Any]:
+    """One session."""
+    figures = measured.figures
+    opened = figures.opened
+    cost = cost_of(figures, prices)
+    return {
+        "session_id": measured.session.id,
+        "harness": opened.harness or measured.session.harness,
+        "harness_version": opened.version,
+        "formats": list(measured.formats),
+        "files": [str(path) for path in measured.session.paths],
+        "cwd": opened.cwd,
+        "title": opened.title,
+        "forked_from": measured.session.parent,
+        "tokens": _usage(figures.tokens),
+        "tokens_main": _usage(figures.main),
+        "tokens_subagents": _usage(figures.subagents),
+        "tokens_inherited": _usage(figures.inherited),
+        "turns": figures.turns,
+        "turns_subagents": figures.turns_subagents,
+        "tool_calls": figures.tool_calls,
+        "tool_calls_subagents": figures.tool_calls_subagents,
+        "tool_errors": figures.tool_errors,
+        "prompts": figures.prompts,
+        "compactions": figures.compactions,
+        "models": [_share(share, prices, figures.cost_reported is not None) for share in figures.models],
+        "cost_usd": cost.usd,
+        "cost_basis": cost.basis,
+        "cost_unpriced_models": list(cost.unpriced),
+        "first": figures.first,
+        "last": figures.last,
+        "termination": _ending(figures.ending),
+        "terminations": [_ending(ending) for ending in figures.endings],
+        "records": figures.records,
+        "skipped_lines": figures.skipped_lines,
+        "skipped": [{"line": each.line, "why": each.why, "torn": each.torn} for each in figures.skipped],
+        "torn_lines": figures.torn,
+        "counts": dict(figures.counts),
+        "lower_bounds": [*figures.lower_bounds, *(["cost"] if cost.lower_bound else [])],
+        "notes": list(figures.notes),
+        "error": measured.error or None,
+    }
+
+
+def totals(all_figures: list[Figures], prices: Mapping[str, Price]) -> dict[str, Any]:
+    """Sums over sessions. A sum with an unknown part is a lower bound, and says so."""
+    names = ("input", "cached", "created", "output", "reasoning")
+    bounds = {bound for figures in all_figures for bound in figures.lower_bounds}
+    usage: dict[str, int | None] = {}
+    for name in names:
+        known = [value for figures in all_figures if (value := getattr(figures.tokens, name)) is not None]
+        usage[name] = sum(known) if known else None
+        if name in ("input", "output") and known and len(known) < len(all_figures):
+            bounds.add(name)
+    costs = [cost_of(figures, prices) for figures in all_figures]
+    priced = [cost.usd for cost in costs if cost.usd is not None]
+    used = [figures.tokens.input or figures.tokens.output for figures in all_figures]
+    if priced and any(
+        cost.lower_bound or (cost.usd is None and tokens) for cost, tokens in zip(costs, used, strict=True)
+    ):
+        bounds.add("cost")
+    return {
+        "sessions": len(all_figures),
+        "tokens": _usage(Usage(**usage)),
+        "turns": _sum(figures.turns for figures in all_figures),
+        "tool_calls": _sum(figures.tool_calls for figures in all_figures),
+        "tool_errors": _sum(figures.tool_errors for figures in all_figures),
+        "models": [_share(share, prices, False) for share in models(all_figures)],
+        "cost_usd": sum(priced) if priced else None,
+        "cost_basis": sorted({cost.basis for cost in costs if cost.basis is not None}),
+        "lower_bounds": sorted(bounds),
+    }
+
+
+def models(all_figures: Iterable[Figures]) -> list[Share]:
+    """Each model's part of several sessions, the largest first."""
+    parts: dict[str | None, list[Share]] = {}
+    for figures in all_figures:
+        for share in figures.models:
+            parts.setdefault(share.name, []).append(share)
+    out = [
+        Share(name, _sum(share.calls for share in shares), added(share.tokens for share in shares))
+        for name, shares in parts.items()
+    ]
+    return sorted(out, key=lambda share: (-sum(value or 0 for value in share.tokens[:4]), share.name or ""))
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _usage(usage: Usage) -> dict[str, int | None]:
+    return {
+        "input": usage.input,
+        "uncached": usage.uncached,
+        "cached": usage.cached,
+        "cache_created": usage.created,
+        "output": usage.output,
+        "reasoning": usage.reasoning,
+    }
+
+
+def _share(share: Share, prices: Mapping[str, Price], reported: bool) -> dict[str, Any]:
+    cost = Cost(share.cost, "reported") if reported else by_table([share], prices)
+    return {
+        "model": share.name,
+        "calls": share.calls,
+        "tokens": _usage(share.usage),
+        "cost_usd": cost.usd,
+        "cost_basis": cost.basis if cost.usd is not None else None,
+    }
+
+
+def _ending(ending: Ending | None) -> dict[str, Any] | None:
+    if ending is None:
+        return None
+    return {
+        "kind": ending.kind,
+        "code": ending.code,
+        "text": ending.text,
+        "at": ending.at,
+        "basis": "last lines" if ending.weight == 0 else "said",
+    }
