@@ -264,6 +264,14 @@ class Account:
     def _see(self, slot: _Slot, call: Call) -> None:
         """Merge a sighting into what is known of a call."""
         tokens = slot.tokens
+        if (tokens, slot.final, slot.model, slot.side, None) == (
+            call.tokens,
+            call.final,
+            call.model,
+            bool(call.side),
+            call.cost,
+        ):
+            return
         if call.tokens is not None and call.tokens != tokens:
             tokens = call.tokens if tokens is None else largest(tokens, call.tokens)
         final = slot.final or call.final

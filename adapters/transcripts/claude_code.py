@@ -129,7 +129,9 @@ class ClaudeCode(LineReader):
         out.append(
             Opened(
                 session=session,
-                harness=(words(o.get("agentSlug")) or words(o.get("agent")) or "claude-code").replace("_", "-"),
+                harness=(words(o.get("agentSlug")) or words(o.get("agent")) or "claude-code").replace(
+                    "_", "-"
+                ),
                 version=words(o.get("version")) or words(o.get("claude_code_version")),
                 cwd=words(o.get("cwd")),
                 inside=words(o.get("agentId")),

@@ -36,7 +36,7 @@ from adapters.transcripts.events import (
     ToolCall,
     ToolResult,
 )
-from adapters.transcripts.reader import Copies, Head, LineReader, count, instant, mapping, minus, words
+from adapters.transcripts.reader import Copies, Head, LineReader, count, instant, mapping, words
 
 _ROLLOUT = frozenset(
     ("session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state")
@@ -106,7 +106,7 @@ class Rollout(LineReader):
                 model = payload.get("model")
                 if type(model) is str and model:
                     self._model = model
-                    out.append(Counted(f"turn contexts of {model}", f"line {line}"))
+                    out.append(Counted(f"turn contexts of {model}", line))
             elif kind == "token_usage_record":
                 self._usage_record(payload, at, out)
             elif kind == "session_meta":
@@ -163,9 +163,9 @@ class Rollout(LineReader):
             self._ending = self._ended_turn(event, at)
         elif kind == "task_started":
             self._ending = None
-            out.append(Counted("turns started", words(event.get("turn_id")) or f"line {line}"))
+            out.append(Counted("turns started", words(event.get("turn_id")) or line))
         elif kind == "context_compacted":
-            out.append(Counted("compactions announced", f"line {line}"))
+            out.append(Counted("compactions announced", line))
         elif kind == "exec_command_end":
             self._command_ended(event, at, out)
 
@@ -181,11 +181,11 @@ class Rollout(LineReader):
 
     def _token_count(self, info: object, line: int, at: str | None, out: list[Event]) -> None:
         if type(info) is not dict:
-            out.append(Counted("token counts without numbers", f"line {line}"))
+            out.append(Counted("token counts without numbers", line))
             return
         total = info.get("total_token_usage")
         last = info.get("last_token_usage")
-        out.append(Counted("token counts", f"line {line}"))
+        out.append(Counted("token counts", line))
         if self._own_records:
             return
         if type(total) is not dict:
@@ -195,12 +195,12 @@ class Rollout(LineReader):
         tokens = _tokens(total)
         key = _key(total)
         if key in self._totals:
-            out.append(Counted("token counts written again", f"line {line}"))
+            out.append(Counted("token counts written again", line))
             return
         self._totals.add(key)
         used = _tokens(last) if type(last) is dict else _difference(tokens, self._total)
         if self._total is not None and _below(tokens, self._total):
-            out.append(Counted("counter resets", f"line {line}"))
+            out.append(Counted("counter resets", line))
         self._total = tokens
         self._next(key, at, used, out)
 
@@ -221,13 +221,13 @@ class Rollout(LineReader):
         kind = item.get("type") or ("message" if "role" in item else None)
         if kind == "message":
             role = item.get("role")
-            out.append(Counted(f"{role} messages", words(item.get("id")) or f"line {line}"))
+            out.append(Counted(f"{role} messages", words(item.get("id")) or line))
             if self.content and role == "assistant":
                 self._speak(item.get("content"), at, out)
             elif role == "user" and bare:
                 out.append(Prompt(words(item.get("id")) or f"line {line}", at, item.get("content")))
         elif kind == "reasoning":
-            out.append(Counted("reasoning items", words(item.get("id")) or f"line {line}"))
+            out.append(Counted("reasoning items", words(item.get("id")) or line))
             if self.content:
                 for each in item.get("summary") or ():
                     self._speak(mapping(each).get("text"), at, out, thought=True)
@@ -297,7 +297,7 @@ class Exec(LineReader):
                 out.append(Opened(session=thread, harness="codex"))
         elif kind == "turn.started":
             self._turns += 1
-            out.append(Counted("turns started", words(o.get("turn_id")) or f"line {line}"))
+            out.append(Counted("turns started", words(o.get("turn_id")) or line))
         elif kind == "turn.completed":
             usage = o.get("usage")
             if type(usage) is dict:
@@ -313,7 +313,7 @@ class Exec(LineReader):
             out.append(failure(text, at))
         elif kind == "error":
             self._error = words(o.get("message")) or self._error
-            out.append(Counted("errors", f"line {line}"))
+            out.append(Counted("errors", line))
         elif kind in ("item.started", "item.updated", "item.completed"):
             self._item(o, line, at, out)
 
@@ -352,21 +352,23 @@ def failure(text: str, at: str | None) -> Ending:
 
 
 def _tokens(usage: dict[str, Any]) -> Tokens:
-    whole = count(usage.get("input_tokens"))
-    cached = count(usage.get("cached_input_tokens"))
-    created = count(usage.get("cache_write_input_tokens"))
-    return Tokens(
-        minus(whole, cached, created),
-        cached,
-        created,
-        count(usage.get("output_tokens")),
-        count(usage.get("reasoning_output_tokens")),
-    )
+    get = usage.get
+    whole = count(get("input_tokens"))
+    cached = count(get("cached_input_tokens"))
+    created = count(get("cache_write_input_tokens"))
+    fresh = None if whole is None else max(0, whole - (cached or 0) - (created or 0))
+    return Tokens(fresh, cached, created, count(get("output_tokens")), count(get("reasoning_output_tokens")))
 
 
 def _key(total: dict[str, Any]) -> str:
-    names = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens")
-    return "/".join(str(total.get(name)) for name in names)
+    get = total.get
+    parts = (
+        get("input_tokens"),
+        get("cached_input_tokens"),
+        get("output_tokens"),
+        get("reasoning_output_tokens"),
+    )
+    return "%s/%s/%s/%s" % parts  # noqa: UP031  # half the time of the other ways
 
 
 def _difference(now: Tokens, before: Tokens | None) -> Tokens:

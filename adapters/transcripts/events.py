@@ -188,7 +188,7 @@ class Counted(NamedTuple):
     """Something that the format has a name for, counted by key: shown as it is, in no sum."""
 
     what: str
-    key: str
+    key: str | int
 
 
 class Silent(NamedTuple):
