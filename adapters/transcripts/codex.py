@@ -72,7 +72,6 @@ class Rollout(LineReader):
         self._total: Tokens | None = None
         self._reemitted = 0
         self._totals: set[str] = set()
-        self._said: tuple[str, str] = ("", "")
         self._ending: Ending | None = None
 
     @classmethod
@@ -243,13 +242,11 @@ class Rollout(LineReader):
             out.append(ToolResult(key, at, _text(output) if self.content else None, _failed(output)))
 
     def _speak(self, content: object, at: str | None, out: list[Event], thought: bool = False) -> None:
-        """What the agent said, once: events and items both have it."""
+        """What the agent said; events and items both have it."""
         if not self.content:
             return
         text = content if type(content) is str else _joined(content)
-        said = ("thought" if thought else "said", text)
-        if text and said != self._said:
-            self._said = said
+        if text:
             out.append(Said(None, at, text, "", thought))
 
     def _command_ended(self, event: dict[str, Any], at: str | None, out: list[Event]) -> None:

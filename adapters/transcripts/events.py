@@ -99,7 +99,7 @@ class Said(NamedTuple):
     """Text that the agent wrote; `thought`: reasoning that it showed.
 
     call: the key of the call that it came from; None: of the one whose
-        tokens are told next.
+        tokens are told beside it, with no prompt and no tool's result between.
     """
 
     call: str | None
@@ -110,7 +110,7 @@ class Said(NamedTuple):
 
 
 class ToolCall(NamedTuple):
-    """The agent asked for a tool. `server`: the provider ran it, not the harness."""
+    """The agent asked for a tool. `call` as in `Said`. `server`: the provider ran it, not the harness."""
 
     key: str
     at: str | None

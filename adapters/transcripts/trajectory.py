@@ -43,6 +43,7 @@ class _Step:
     cost: float | None = None
     stop: str | None = None
     copied: bool = False
+    answered: bool = False
 
 
 class _Thread:
@@ -86,6 +87,7 @@ class _Thread:
         if step is None or result.key in self._answered:
             return
         self._answered.add(result.key)
+        step.answered = True
         row: dict[str, Any] = {"source_call_id": result.key, "content": text_of(result.content)}
         if result.failed:
             row["extra"] = {"is_error": True}
@@ -105,12 +107,12 @@ class _Thread:
             self.steps.append(_Step("system", compacted.at, texts=["The conversation was compacted."]))
 
     def _step(self, key: str | None, at: str | None) -> _Step:
-        """The step of a call; of one without a name yet: the last, unless something else came between."""
+        """The step of a call; without a key: the last one, unless a prompt or a tool's result came between."""
         if key is not None and key in self._by_key:
             return self._by_key[key]
-        last = self.steps[-1] if self.steps else None
-        step = last if last is not None and last.source == "agent" and last.key is None else None
-        if step is None:
+        step = self.steps[-1] if self.steps else None
+        taken = step is not None and key is not None and step.key is not None
+        if step is None or step.source != "agent" or step.answered or taken:
             step = _Step("agent", at)
             self.steps.append(step)
         if key is not None:
