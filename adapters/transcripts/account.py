@@ -105,6 +105,7 @@ class Figures:
     inherited: Usage
     turns: int | None
     turns_subagents: int
+    calls_without_usage: int
     tool_calls: int | None
     tool_calls_subagents: int
     tool_errors: int | None
@@ -463,6 +464,7 @@ class Account:
             inherited=Usage.of(self._inherited.total),
             turns=max(calls, by_counter) or (None if "turns" in silent else 0),
             turns_subagents=sides.calls,
+            calls_without_usage=main.blind + sides.blind,
             tool_calls=tools or (None if "tool calls" in silent else 0),
             tool_calls_subagents=self._tools_of_sides,
             tool_errors=len(self._failed) if self._judged or not (self._results or tools) else None,

@@ -118,9 +118,9 @@ class Lines:
         return []
 
     @property
-    def pending(self) -> bool:
-        """Whether a line has begun and not ended."""
-        return bool(self._rest) or self._dropping
+    def held(self) -> int:
+        """Bytes of a line that has begun and not ended."""
+        return sum(map(len, self._rest))
 
     def _slowly(self, number: int, piece: bytes) -> Any:
         if number == 1:

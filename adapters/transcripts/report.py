@@ -47,6 +47,7 @@ def session(measured: Measured, prices: Mapping[str, Price]) -> dict[str, Any]:
         "tokens_inherited": _usage(figures.inherited),
         "turns": figures.turns,
         "turns_subagents": figures.turns_subagents,
+        "turns_without_usage": figures.calls_without_usage,
         "tool_calls": figures.tool_calls,
         "tool_calls_subagents": figures.tool_calls_subagents,
         "tool_errors": figures.tool_errors,
