@@ -11,6 +11,7 @@ Files are read in pieces and never written.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,7 +126,9 @@ def find(paths: Iterable[Path]) -> Iterator[Source | Unread]:
             except OSError as error:
                 yield Unread(found, error.strerror or str(error))
                 continue
-            if (state.st_dev, state.st_ino) not in seen:
+            if not (stat.S_ISREG(state.st_mode) or stat.S_ISDIR(state.st_mode)):
+                yield Unread(found, "not a file")  # a pipe would be waited for, and a device never ends
+            elif (state.st_dev, state.st_ino) not in seen:
                 seen.add((state.st_dev, state.st_ino))
                 yield from _sources(found)
 
