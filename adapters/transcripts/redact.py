@@ -23,7 +23,8 @@ SHORTEST: Final = 6
 
 _SHAPES = re.compile(
     r"""
-      -----BEGIN[ ](?:[A-Z]+[ ])*PRIVATE[ ]KEY-----.*?(?:-----END[ ](?:[A-Z]+[ ])*PRIVATE[ ]KEY-----|\Z)
+      -----BEGIN[ ](?:[A-Z]+[ ])*PRIVATE[ ]KEY-----
+        (?:(?:\s|\\n)*[A-Za-z-]+:[ ][^\n\\]*)*[A-Za-z0-9+/=\s\\]*(?:-----END[ ](?:[A-Z]+[ ])*PRIVATE[ ]KEY-----)?
     | \bsk-(?:ant|proj|or|svcacct|admin|lf)?-?[A-Za-z0-9_-]{16,}
     | \b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}
     | \b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})
@@ -54,8 +55,8 @@ _PLACES = re.compile(
     re.VERBOSE,
 )
 _NAMES = re.compile(
-    r"(?:^|[_.-])(?:secret|password|passwd|passphrase|api_?key|access_?key|private_?key|authorization"
-    r"|(?:access|auth|refresh|id|bearer|session|api)_?token)$",
+    r"(?:^|[_.-])(?:secret|password|passwd|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|authorization"
+    r"|(?:access|auth|refresh|id|bearer|session|api)[_-]?token)$",
     re.IGNORECASE,
 )
 
@@ -74,7 +75,7 @@ class Redactor:
             if len(secret) < SHORTEST:
                 raise ValueError(f"a secret of {len(secret)} characters is too short to be looked for")
             raw = secret.encode("utf-8", "surrogatepass")
-            forms |= {secret, quote(secret, safe=""), json.dumps(secret)[1:-1]}
+            forms |= {secret, quote(secret, safe=""), quote(secret), json.dumps(secret)[1:-1]}
             forms |= {
                 json.dumps(secret, ensure_ascii=False)[1:-1],
                 json.dumps(json.dumps(secret)[1:-1])[1:-1],
