@@ -250,7 +250,9 @@ def _legend(document: dict[str, Any]) -> Iterator[str]:
 
 def _not_read(document: dict[str, Any]) -> Iterator[str]:
     unread = document["not_read"]
-    if unread:
+    if not unread and not document["sessions"]:
+        yield "no transcript was found"
+    if unread and document["sessions"]:
         yield ""
     for each in unread[:10]:
         yield _plain(f"not measured: {each['file']}: {each['why']}")
