@@ -15,8 +15,8 @@ from tests.transcripts.claude import answered, assistant, prompt
 from tests.transcripts.counting import lines
 
 BYTES = 2 * 1024**3
-#: What the Python process with everything imported takes is some 45 MB of it.
-PEAK = 350 * 1024**2
+#: The program with everything imported takes some 50 MB of it; each call with its tool and prompt 900 bytes more.
+PEAK = 120 * 1024**2
 
 
 def block() -> bytes:
@@ -54,7 +54,7 @@ def test_two_gigabytes(tmp_path: Path) -> None:
             ran = subprocess.Popen(
                 [sys.executable, "-m", "daemon", "measure", "--json", str(path)],
                 stdout=out,
-                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (2 * 1024**3, 2 * 1024**3)),  # noqa: PLW1509
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (2 * 1024**3, 2 * 1024**3)),
             )
             # Its own peak: that of all children would be that of the largest program of any test.
             _, status, used = os.wait4(ran.pid, 0)
@@ -70,5 +70,5 @@ def test_two_gigabytes(tmp_path: Path) -> None:
     (skipped,) = one["skipped"]
     assert skipped["line"] == 40 * count * 4 + 1
     assert "bytes long" in skipped["why"]
-    assert peak < PEAK + calls * 700, f"{peak / 1e6:.0f} MB for {calls} calls"
+    assert peak < PEAK + calls * 1100, f"{peak / 1e6:.0f} MB for {calls} calls"
     print(f"{peak / 1e6:.0f} MB for {calls} calls of {BYTES / 1e9:.1f} GB")
