@@ -106,7 +106,11 @@ class Said(NamedTuple):
 
 
 class ToolCall(NamedTuple):
-    """The agent asked for a tool. `server`: the provider ran it, not the harness."""
+    """The agent asked for a tool.
+
+    server: the provider ran it, not the harness.
+    inherited: it was asked for in another session and copied into this one.
+    """
 
     key: str
     at: str | None
@@ -115,6 +119,7 @@ class ToolCall(NamedTuple):
     call: str | None
     side: str = ""
     server: bool = False
+    inherited: bool = False
 
 
 class ToolResult(NamedTuple):
@@ -133,6 +138,9 @@ class Counter(NamedTuple):
     key: which counter; several in one session are added.
     models: what it says of each model: name, tokens, US dollars.
     calls: model calls, as the harness counts them.
+    stretch: names a stretch of the counter, and all else is what it grew in
+        this stretch alone. The stretches of a counter are added; of their sum
+        and its own value the larger counts. Empty: its value.
     """
 
     key: str
@@ -141,6 +149,7 @@ class Counter(NamedTuple):
     models: tuple[tuple[str, Tokens, float | None], ...] = ()
     cost: float | None = None
     calls: int | None = None
+    stretch: str = ""
 
 
 class Turn(NamedTuple):
