@@ -1,0 +1,105 @@
+"""Rows of Claude Code 2.1.332 as the real program writes them, cut down to what a reader looks at."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from adapters.transcripts.account import Account, Figures
+from adapters.transcripts.claude_code import ClaudeCode
+
+
+def figures(*rows: dict[str, Any]) -> Figures:
+    reader, account = ClaudeCode(), Account()
+    account.add(reader.feed(b"".join(json.dumps(row).encode() + b"\n" for row in rows)))
+    account.add(reader.close())
+    return account.figures()
+
+
+def usage(fresh: int, output: int, **more: object) -> dict[str, Any]:
+    return {"input_tokens": fresh, "output_tokens": output, **more}
+
+
+def said(name: str, fresh: int, output: int, **more: object) -> dict[str, Any]:
+    block = {"type": "tool_use", "id": f"toolu_{name}", "name": "Bash", "input": {}}
+    message = {"id": f"msg_{name}", "model": "m", "content": [block], "stop_reason": "tool_use"}
+    message["usage"] = usage(fresh, output)
+    return {"type": "assistant", "uuid": name, "requestId": f"req_{name}", "message": message, **more}
+
+
+def of_model(fresh: int, output: int, cost: float, **more: object) -> dict[str, Any]:
+    return {"m": {"inputTokens": fresh, "outputTokens": output, "costUSD": cost, **more}}
+
+
+def test_a_fork_says_of_copied_rows_whose_request_they_were() -> None:
+    found = figures(
+        {"type": "mode", "sessionId": "fork"},
+        said("a", 10, 1, sessionId="fork", requestSessionId="parent", version="2.1.332"),
+        said("b", 20, 2, sessionId="fork", version="2.1.332"),
+        {"type": "cost-state", "sessionId": "fork", "totalCostUSD": 3, "modelUsage": of_model(30, 3, 3)},
+    )
+    assert (found.opened.session, found.opened.forked) == ("fork", "parent")
+    assert (found.tokens.input, found.tokens.output, found.turns, found.tool_calls) == (20, 2, 1, 1)
+    assert (found.inherited.input, found.inherited.output) == (10, 1)
+    assert found.cost_reported is None
+
+
+def test_a_row_of_the_sessions_own_request_is_no_copy() -> None:
+    found = figures(said("a", 10, 1, sessionId="one", requestSessionId="one"))
+    assert (found.turns, found.opened.forked) == (1, None)
+
+
+def test_the_first_row_has_no_version_and_a_later_one_has() -> None:
+    found = figures(
+        {"type": "mode", "sessionId": "one"},
+        said("a", 10, 1, sessionId="one", version="2.1.332", cwd="/w"),
+    )
+    assert (found.opened.session, found.opened.version, found.opened.cwd) == ("one", "2.1.332", "/w")
+
+
+def test_a_sub_agents_file_belongs_to_its_session_and_is_inside_none() -> None:
+    side = said("s", 5, 1, sessionId="one", version="2.1.332", isSidechain=True, agentId="agent")
+    found = figures(side)
+    assert (found.opened.session, found.opened.inside, found.turns_subagents) == ("one", None, 1)
+
+
+def test_a_result_says_what_its_process_has_added() -> None:
+    """modelUsage of a resumed process holds what the earlier ones used."""
+    result = {
+        "type": "result",
+        "subtype": "success",
+        "session_id": "one",
+        "usage": usage(20, 2),
+        "total_cost_usd": 3.0,
+        "modelUsage": of_model(30, 3, 3.0),
+    }
+    first = {**result, "uuid": "r1", "model_usage_since_last_result": of_model(25, 2, 2.0)}
+    second = {
+        **result,
+        "uuid": "r2",
+        "usage": usage(1, 1),
+        "model_usage_since_last_result": of_model(1, 1, 0.5),
+    }
+    found = figures(first, second, first)
+    assert (found.tokens.input, found.tokens.output, found.cost_reported) == (26, 3, 2.5)
+    found = figures({**result, "uuid": "r1"})
+    assert (found.tokens.input, found.cost_reported) == (30, 3.0)
+
+
+def test_thinking_is_known_where_it_is_not_0_and_the_hour_of_a_cache_too() -> None:
+    row = said("a", 10, 9, sessionId="one")
+    row["message"]["usage"]["output_tokens_details"] = {"thinking_tokens": 4}
+    assert figures(row).tokens.reasoning == 4
+    row["message"]["usage"]["output_tokens_details"] = {"thinking_tokens": 0}
+    assert figures(row).tokens.reasoning is None
+    models = of_model(10, 9, 1.0, thinkingTokens=4, cacheCreationEphemeral1hInputTokens=7)
+    (share,) = figures({"type": "cost-state", "modelUsage": models}).models
+    assert (share.tokens.reasoning, share.tokens.created_1h) == (4, 7)
+
+
+def test_a_stream_with_a_sub_agent_shows_not_all_of_its_calls() -> None:
+    started = {"type": "system", "subtype": "task_started", "task_type": "local_agent", "session_id": "one"}
+    found = figures(started, said("a", 10, 1, session_id="one"))
+    assert found.turns == 1
+    assert "turns" in found.lower_bounds
+    assert "turns" not in figures({**started, "task_type": "local_bash"}, said("a", 1, 1)).lower_bounds
