@@ -8,8 +8,9 @@ marker, as a sub-agent's does whose prompt holds it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,13 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
+    """A tool call. Its arguments may depend on the request that it answers: an agent's id, for example."""
+
     name: str
-    arguments: Mapping[str, object]
+    arguments: Mapping[str, object] | Callable[[Mapping[str, Any]], Mapping[str, object]]
+
+    def asked(self, body: Mapping[str, Any]) -> Mapping[str, object]:
+        return self.arguments(body) if callable(self.arguments) else self.arguments
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class Anthropic:
             "type": "message",
             "role": "assistant",
             "model": body.get("model"),
-            "content": [self._block(block, f"{name}_{n}") for n, block in enumerate(step.blocks)],
+            "content": [self._block(body, block, f"{name}_{n}") for n, block in enumerate(step.blocks)],
             "stop_reason": "tool_use" if step.asks else "end_turn",
             "stop_sequence": None,
             "usage": self._usage(step.usage),
@@ -121,14 +121,19 @@ class Anthropic:
             "service_tier": "standard",
         }
 
-    def _block(self, block: Text | Thinking | Tool, name: str) -> dict[str, Any]:
+    def _block(self, body: dict[str, Any], block: Text | Thinking | Tool, name: str) -> dict[str, Any]:
         match block:
             case Text(text):
                 return {"type": "text", "text": text}
             case Thinking(text):
                 return {"type": "thinking", "thinking": text, "signature": f"sig{name}"}
-            case Tool(tool, arguments):
-                return {"type": "tool_use", "id": f"toolu_{name}", "name": tool, "input": dict(arguments)}
+            case Tool(tool):
+                return {
+                    "type": "tool_use",
+                    "id": f"toolu_{name}",
+                    "name": tool,
+                    "input": dict(block.asked(body)),
+                }
 
 
 class Responses:
@@ -156,7 +161,7 @@ class Responses:
             "object": "response",
             "status": "completed",
             "model": body.get("model"),
-            "output": [self._item(block, f"{name}_{n}") for n, block in enumerate(step.blocks)],
+            "output": [self._item(body, block, f"{name}_{n}") for n, block in enumerate(step.blocks)],
             "usage": {
                 "input_tokens": step.usage.input,
                 "input_tokens_details": {
@@ -181,7 +186,7 @@ class Responses:
     def _empty(self, item: dict[str, Any]) -> dict[str, Any]:
         return {**item, "content": []} if item["type"] == "message" else item
 
-    def _item(self, block: Text | Thinking | Tool, name: str) -> dict[str, Any]:
+    def _item(self, body: dict[str, Any], block: Text | Thinking | Tool, name: str) -> dict[str, Any]:
         match block:
             case Text(text):
                 content = [{"type": "output_text", "text": text, "annotations": []}]
@@ -189,13 +194,16 @@ class Responses:
             case Thinking(text):
                 summary = [{"type": "summary_text", "text": text}]
                 return {"type": "reasoning", "id": f"item_{name}", "summary": summary}
-            case Tool(tool, arguments):
+            case Tool(tool):
+                # A tool of a namespace is named NAMESPACE/TOOL in a script.
+                space, _, tool = tool.rpartition("/")
                 return {
                     "type": "function_call",
                     "id": f"item_{name}",
                     "call_id": f"call_{name}",
+                    **({"namespace": space} if space else {}),
                     "name": tool,
-                    "arguments": json.dumps(arguments),
+                    "arguments": json.dumps(block.asked(body)),
                 }
 
 
@@ -230,7 +238,7 @@ class Chat:
             {
                 "id": f"call_{name}_{n}",
                 "type": "function",
-                "function": {"name": block.name, "arguments": json.dumps(block.arguments)},
+                "function": {"name": block.name, "arguments": json.dumps(block.asked(body))},
             }
             for n, block in enumerate(step.blocks)
             if isinstance(block, Tool)

@@ -103,3 +103,10 @@ def test_a_stream_with_a_sub_agent_shows_not_all_of_its_calls() -> None:
     assert found.turns == 1
     assert "turns" in found.lower_bounds
     assert "turns" not in figures({**started, "task_type": "local_bash"}, said("a", 1, 1)).lower_bounds
+
+
+def test_what_the_program_tells_itself_is_no_prompt_of_a_person() -> None:
+    """The end of a sub-agent in the background is told to the model as a user's message."""
+    prompt = {"type": "user", "sessionId": "one", "message": {"role": "user", "content": "go"}}
+    told = {**prompt, "uuid": "n", "promptSource": "system", "origin": {"kind": "task-notification"}}
+    assert figures({**prompt, "uuid": "p", "promptSource": "sdk"}, told).prompts == 1
