@@ -266,7 +266,7 @@ class Account:
         self._counters: dict[str, dict[str, _Counted]] = {}
         self._endings: list[Ending] = []
         self._ending: Ending | None = None
-        self._opened = Opened()
+        self._opened = self._within = Opened()
         self._silent: set[str] = set()
         self._first: str | None = None
         self._last: str | None = None
@@ -448,8 +448,11 @@ class Account:
             self._ending = ending
 
     def _open(self, opened: Opened) -> None:
-        pairs = zip(self._opened, opened, strict=True)
-        self._opened = Opened(*(had if had is not None else new for had, new in pairs))
+        """A sub-agent's file beside its session's says nothing of the session."""
+        if opened.inside is None:
+            self._opened = _completed(self._opened, opened)
+        else:
+            self._within = _completed(self._within, opened)
 
     @property
     def keys(self) -> Iterable[int]:
@@ -458,7 +461,7 @@ class Account:
 
     @property
     def opened(self) -> Opened:
-        return self._opened
+        return self._opened if self._opened.session is not None else _completed(self._within, self._opened)
 
     def figures(self) -> Figures:
         """What is known by now."""
@@ -480,7 +483,7 @@ class Account:
         tools = self._tool_counts[0] + self._tool_counts[1]
         failed = sum(1 for name in self._failed if not self._copied(name))
         figures = Figures(
-            opened=self._opened,
+            opened=self.opened,
             tokens=Usage.of(everything),
             main=Usage.of(conversation),
             subagents=Usage.of(sides.total),
@@ -519,7 +522,8 @@ class Account:
             known = main.known[place] + sides.known[place]
             missing = blind or (known and known < main.calls + sides.calls)
             unfinished = name == "output" and main.unfinished + sides.unfinished
-            if getattr(figures.tokens, name) is not None and not witness and (missing or unfinished):
+            hidden = name in self._silent or (not witness and (missing or unfinished))
+            if getattr(figures.tokens, name) is not None and hidden:
                 names.append(name)
         if "turns" in self._silent and figures.turns:
             names.append("turns")
@@ -544,7 +548,7 @@ class Account:
     def _grown(self) -> _Counted:
         """All counters together, as far as they are of this session alone."""
         sums = _Counted()
-        forked = self._opened.forked is not None or self._inherited.calls > 0
+        forked = self.opened.forked is not None or self._inherited.calls > 0
         for stretches in self._counters.values():
             grown = _Counted()
             for stretch, each in stretches.items():
@@ -573,7 +577,7 @@ class Account:
         else:
             out = [Share(name, each.calls, each.total) for name, each in shares.items()]
             if not out and counter.tokens != UNKNOWN:
-                out = [Share(self._opened.model, None, counter.tokens)]
+                out = [Share(self.opened.model, None, counter.tokens)]
         return tuple(sorted(out, key=lambda share: (-_size(share.tokens), share.name or "")))
 
 
@@ -592,6 +596,10 @@ def total(each: Iterable[Tokens]) -> Tokens:
             if value is not None:
                 sums[place] = value + (sums[place] or 0)
     return Tokens(*sums)
+
+
+def _completed(had: Opened, new: Opened) -> Opened:
+    return Opened(*(a if a is not None else b for a, b in zip(had, new, strict=True)))
 
 
 def _pour(source: _Sum, into: _Sum) -> None:

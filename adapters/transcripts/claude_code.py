@@ -140,7 +140,7 @@ class ClaudeCode(LineReader):
         version = words(o.get("version")) or words(o.get("claude_code_version"))
         self._session, self._described = session, version is not None
         harness = words(o.get("agentSlug")) or words(o.get("agent"))
-        out.append(Opened(session, harness, version, cwd=words(o.get("cwd"))))
+        out.append(Opened(session, harness, version, cwd=words(o.get("cwd")), inside=words(o.get("agentId"))))
 
     def _origin(self, o: dict[str, Any]) -> str | None:
         """The session that a copied row was made in; None: it was made in this one."""

@@ -43,7 +43,9 @@ UNKNOWN = Tokens()
 class Opened(NamedTuple):
     """What the transcript says of its session. Every field may be None; later ones complete earlier ones.
 
-    inside: the session that this one is a sub-agent of.
+    inside: marks a sub-agent: the session that it has come from, or its own
+        name, where it writes under the id of that session. Beside that
+        session's own transcript it says nothing of it.
     forked: the session whose history this one began with.
     """
 
@@ -192,7 +194,10 @@ class Counted(NamedTuple):
 
 
 class Silent(NamedTuple):
-    """The format does not show this (``turns``, ``tool calls``): what is counted of it is a lower bound at best."""
+    """The transcript does not show all of this: what is counted of it is a lower bound at best.
+
+    ``turns``, ``tool calls``, ``input`` or ``output``.
+    """
 
     what: str
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from adapters.transcripts.account import Account, Figures
 from adapters.transcripts.claude_code import ClaudeCode
+from adapters.transcripts.events import Event
+
+
+def events(*rows: dict[str, Any]) -> list[Event]:
+    reader = ClaudeCode()
+    return reader.feed(b"".join(json.dumps(row).encode() + b"\n" for row in rows)) + reader.close()
 
 
 def figures(*rows: dict[str, Any]) -> Figures:
-    reader, account = ClaudeCode(), Account()
-    account.add(reader.feed(b"".join(json.dumps(row).encode() + b"\n" for row in rows)))
-    account.add(reader.close())
+    account = Account()
+    account.add(events(*rows))
     return account.figures()
 
 
@@ -57,10 +64,20 @@ def test_the_first_row_has_no_version_and_a_later_one_has() -> None:
     assert (found.opened.session, found.opened.version, found.opened.cwd) == ("one", "2.1.332", "/w")
 
 
-def test_a_sub_agents_file_belongs_to_its_session_and_is_inside_none() -> None:
+@pytest.mark.parametrize("side_first", [True, False])
+def test_a_session_is_not_inside_its_own_sub_agent(side_first: bool) -> None:
     side = said("s", 5, 1, sessionId="one", version="2.1.332", isSidechain=True, agentId="agent")
-    found = figures(side)
-    assert (found.opened.session, found.opened.inside, found.turns_subagents) == ("one", None, 1)
+    main = [
+        {"type": "mode", "sessionId": "one"},
+        said("a", 1, 1, sessionId="one", version="2.1.332", cwd="/w"),
+    ]
+    assert figures(side).opened.inside == "agent"
+    account = Account()
+    for rows in ([side], main) if side_first else (main, [side]):
+        account.add(events(*rows))
+    found = account.figures()
+    assert (found.opened.session, found.opened.inside, found.opened.cwd) == ("one", None, "/w")
+    assert (found.turns, found.turns_subagents) == (2, 1)
 
 
 def test_a_result_says_what_its_process_has_added() -> None:
