@@ -82,6 +82,7 @@ class ClaudeCode(LineReader):
         self._session: str | None = None
         self._forked: str | None = None
         self._described = False
+        self._latest: dict[str, tuple[str, str | None]] = {}
         self._closing: dict[str, Any] | None = None
         self._closing_at: str | None = None
 
@@ -167,6 +168,7 @@ class ClaudeCode(LineReader):
             key, member = member or o.get("uuid") or f"line {line}", None
         if type(member) is not str:
             member = None
+        self._latest[side] = (str(key), member)
         usage = message.get("usage")
         stop = message.get("stop_reason")
         inherited = "forkedFrom" in o
@@ -274,7 +276,10 @@ class ClaudeCode(LineReader):
                 pass
 
     def _stream_event(self, o: dict[str, Any], at: str | None, out: list[Event]) -> None:
-        """With partial messages on, the last delta of a message has its final counts."""
+        """With partial messages on, the last delta of a message has its final counts.
+
+        It names no request, but the blocks before it do.
+        """
         event = mapping(o.get("event"))
         if event.get("type") != "message_delta" or type(event.get("usage")) is not dict:
             return
@@ -282,9 +287,12 @@ class ClaudeCode(LineReader):
         if key is None:
             return
         stop = words(mapping(event.get("delta")).get("stop_reason"))
-        out.append(
-            Call(key, None, at, None, _tokens(event["usage"]), self._side(o), stop, None, stop is not None)
-        )
+        side = self._side(o)
+        message, member = self._latest.get(side, ("", None))
+        if message != key:
+            member = None
+        tokens = _tokens(event["usage"])
+        out.append(Call(key, member, at, None, tokens, side, stop, None, stop is not None))
 
     def _result(self, o: dict[str, Any], line: int, at: str | None, out: list[Event]) -> None:
         usage = o.get("usage")
@@ -408,7 +416,8 @@ def _last_words(o: dict[str, Any], at: str | None) -> Ending | None:
         return Ending("interrupt", "user", text, 0, at) if text.startswith(_INTERRUPTED) else None
     if message.get("model") == _SYNTHETIC:
         if o.get("isApiErrorMessage") or o.get("is_api_error_message") or text.startswith("API Error"):
-            return _failure(None, text, words(o.get("error")) or "api_error", 0, at)
+            status = count(o.get("apiErrorStatus") or o.get("api_error_status"))
+            return _failure(status, text, words(o.get("error")) or "api_error", 0, at)
         return None
     match message.get("stop_reason"):
         case "end_turn" | "stop_sequence" as stop:

@@ -127,3 +127,23 @@ def test_what_the_program_tells_itself_is_no_prompt_of_a_person() -> None:
     prompt = {"type": "user", "sessionId": "one", "message": {"role": "user", "content": "go"}}
     told = {**prompt, "uuid": "n", "promptSource": "system", "origin": {"kind": "task-notification"}}
     assert figures({**prompt, "uuid": "p", "promptSource": "sdk"}, told).prompts == 1
+
+
+def test_the_last_delta_of_a_message_makes_its_call_final() -> None:
+    """It has no request id; the blocks before it have."""
+    row = said("a", 10, 1, session_id="one")
+    row["message"]["stop_reason"] = None
+    assert figures(row).lower_bounds == ("output",)
+    event = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": usage(10, 8)}
+    delta = {"type": "stream_event", "event": event, "api_message_id": "msg_a", "session_id": "one"}
+    found = figures(row, delta)
+    assert (found.turns, found.tokens.output, found.lower_bounds) == (1, 8, ())
+
+
+def test_a_session_files_last_error_has_its_status_in_a_field() -> None:
+    content = [{"type": "text", "text": "API Error: Request rejected (429) · slow down"}]
+    message = {"id": "m", "model": "<synthetic>", "content": content, "stop_reason": "stop_sequence"}
+    row = {"type": "assistant", "sessionId": "one", "message": message, "isApiErrorMessage": True}
+    ending = figures({**row, "apiErrorStatus": 429, "error": "rate_limit"}).ending
+    assert ending is not None
+    assert (ending.kind, ending.code) == ("limit", "429")
