@@ -509,13 +509,15 @@ class Account:
             lower_bounds=(),
             notes=tuple(self._notes),
         )
-        return replace(figures, lower_bounds=self._lower_bounds(figures, main, sides, turns, counted, partly))
+        bounds = self._lower_bounds(figures, main, sides, turns, counter, partly)
+        return replace(figures, lower_bounds=bounds)
 
     def _lower_bounds(
-        self, figures: Figures, main: _Sum, sides: _Sum, turns: Tokens, counted: Tokens, partly: bool
+        self, figures: Figures, main: _Sum, sides: _Sum, turns: Tokens, counter: _Counted, partly: bool
     ) -> tuple[str, ...]:
         """Which figures may be too small, and so are."""
         names = []
+        counted, seen = counter.everything, Usage.of(total((main.total, sides.total)))
         blind = main.blind + sides.blind
         for name, place in (("input", 0), ("output", 3)):
             witness = counted[place] is not None or (turns[place] is not None and not sides.calls)
@@ -525,7 +527,9 @@ class Account:
             hidden = name in self._silent or (not witness and (missing or unfinished))
             if getattr(figures.tokens, name) is not None and hidden:
                 names.append(name)
-        if "turns" in self._silent and figures.turns:
+        # What a counter knows beyond the calls was used by calls that left no line: titles, summaries, retries.
+        unseen = (counted[0] or 0) + (counted[1] or 0) + (counted[2] or 0) > (seen.input or 0)
+        if figures.turns and ("turns" in self._silent or (unseen and counter.calls is None)):
             names.append("turns")
         if "tool calls" in self._silent and figures.tool_calls:
             names.append("tool_calls")

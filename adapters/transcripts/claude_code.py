@@ -242,8 +242,8 @@ class ClaudeCode(LineReader):
                         )
                     )
         if prompt:
-            own = o.get("isMeta") or o.get("isCompactSummary") or o.get("promptSource") == "system"
-            by = "system" if own else "user"
+            own = o.get("isMeta") or o.get("isCompactSummary") or o.get("isSynthetic")
+            by = "system" if own or o.get("promptSource") == "system" else "user"
             # Two records with one id are one if they say the same: it was appended again.
             key = f"{o.get('uuid') or line}:{at}:{hash(repr(content))}"
             out.append(Prompt(key, at, content if self.content else None, side, by))

@@ -101,3 +101,11 @@ def test_a_counter_that_a_fork_has_inherited_says_nothing_of_it() -> None:
     assert (found.tokens.input, found.cost_reported) == (20, None)
     found = figures(*COPIED, *OWN, grown("", 30, 3, 0.9), grown("one", 21, 2, 0.6))
     assert (found.tokens.input, found.cost_reported) == (21, 0.6)
+
+
+def test_what_a_counter_knows_beyond_the_calls_was_used_by_calls_without_a_line() -> None:
+    """A title, a summary, a broken try: how many there were nobody says."""
+    assert figures(call("a", 10, 1), grown("", 10, 1, 0.5)).lower_bounds == ()
+    assert figures(call("a", 10, 1), grown("", 15, 2, 0.5)).lower_bounds == ("turns",)
+    # The output alone may have been a placeholder.
+    assert figures(call("a", 10, 1), grown("", 10, 2, 0.5)).lower_bounds == ()

@@ -127,6 +127,8 @@ def test_what_the_program_tells_itself_is_no_prompt_of_a_person() -> None:
     prompt = {"type": "user", "sessionId": "one", "message": {"role": "user", "content": "go"}}
     told = {**prompt, "uuid": "n", "promptSource": "system", "origin": {"kind": "task-notification"}}
     assert figures({**prompt, "uuid": "p", "promptSource": "sdk"}, told).prompts == 1
+    summary = {**prompt, "uuid": "s", "isSynthetic": True, "isReplay": False}
+    assert figures({**prompt, "uuid": "p"}, summary).prompts == 1
 
 
 def test_the_last_delta_of_a_message_makes_its_call_final() -> None:

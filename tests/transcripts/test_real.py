@@ -72,7 +72,8 @@ def measured(found: Figures) -> tuple[object, ...]:
     return (
         *(found.tokens, found.main, found.subagents, found.inherited),
         *(found.turns, found.turns_subagents, found.tool_calls, found.tool_calls_subagents),
-        *(found.tool_errors, found.prompts, found.models, found.cost_reported, found.lower_bounds),
+        *(found.tool_errors, found.prompts, found.compactions, found.models, found.cost_reported),
+        found.lower_bounds,
     )
 
 
@@ -272,6 +273,35 @@ def test_claude_at_its_limit_of_turns(claude: Claude, provider: Provider) -> Non
     assert (stream.ending.kind, stream.ending.code) == ("budget", "turns")
 
 
+def test_claude_compacted(claude: Claude, provider: Provider) -> None:
+    """The call that makes the summary leaves no row, but is counted; a fork then begins with the summary."""
+    name, fork_name = new(), new()
+    first = provider.play("first", [BLOCKS, say("Done.", Usage(fresh=10, output=7))])
+    summary = provider.play(
+        "summary", [say("<summary>It went well.</summary>", Usage(fresh=70, cached=700, output=90))]
+    )
+    after = provider.play("after", [say("On.", Usage(fresh=3, cached=50, output=5))])
+    forked = provider.play("fork", [say("Forked.", Usage(fresh=4, cached=60, output=6))])
+    for run, args in (
+        (first, ("--session-id", name, "go")),
+        (summary, ("--resume", name, "/compact")),
+        (after, ("--resume", name, "on")),
+        (forked, ("--resume", name, "--fork-session", "--session-id", fork_name, "fork")),
+    ):
+        ran = claude.print(run, *args)
+        assert ran.code == 0, ran.stderr
+        stream = figures(ClaudeCode, ran.stdout)
+        agree(stream, played(run), calls=run is not summary)
+        assert stream.compactions == (run is summary)
+    parent = counted(ClaudeCode, claude.session(name))
+    found = parent.figures()
+    agree(found, played(first, summary, after), calls=False)
+    assert tokens(found.main) == tokens((first.bill + after.bill).usage)
+    assert (found.turns, found.compactions, found.lower_bounds) == (3, 1, ("turns",))
+    agree(figures(ClaudeCode, *claude.session(fork_name), others=frozenset(parent.keys)), played(forked))
+    agree(figures(ClaudeCode, *claude.session(fork_name)), played(forked))
+
+
 @pytest.mark.parametrize(
     ("failure", "kind", "code"),
     [
@@ -396,6 +426,23 @@ def test_codex_resume_and_fork(codex: Codex, provider: Provider) -> None:
     agree(
         figures(Exec, streams["first"], streams["more"], streams["on"]), played(first, more, on), calls=False
     )
+
+
+def test_codex_compacted(codex: Codex, provider: Provider) -> None:
+    run = provider.play(
+        "compact",
+        [
+            Step((shell("true"),), Usage(fresh=10000, output=9)),
+            say("It went well.", Usage(fresh=70, cached=700, output=90)),
+            say("Done.", Usage(fresh=3, cached=50, output=5)),
+        ],
+    )
+    ran = codex.exec(run, "-c", "model_auto_compact_token_limit=3000", "go")
+    assert ran.code == 0, ran.stderr
+    found = figures(Rollout, codex.rollout(thread_of(ran.stdout)))
+    agree(found, played(run))
+    assert found.compactions == 1
+    agree(figures(Exec, ran.stdout), run.bill, calls=False)
 
 
 def test_codex_sub_agent(codex: Codex, provider: Provider) -> None:
