@@ -9,6 +9,7 @@ share of sub-agents. Nothing of a session is kept.
 from __future__ import annotations
 
 import json
+import signal
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -260,6 +261,27 @@ def test_claude_partial_messages_have_the_final_counts(claude: Claude, provider:
     agree(figures(ClaudeCode, killed), run.bill)
 
 
+def test_claude_killed_in_a_tool_and_resumed(claude: Claude, provider: Provider) -> None:
+    """Who is killed writes no cost-state, and who goes on knows nothing of what that process used: the rows do."""
+    name = new()
+    # A tool starts before its row is written: this one waits for it.
+    command = "until grep -qs WRITTEN $CLAUDE_CONFIG_DIR/projects/*/*.jsonl; do sleep 0.02; done; kill -KILL $CLAUDE_PID"
+    killed = provider.play("killed", [BLOCKS, Step((bash(command),), Usage(fresh=10, output=4))])
+    ran = claude.print(killed, "--session-id", name, "go")
+    assert ran.code == -signal.SIGKILL
+    for source in (claude.session(name), [ran.stdout]):
+        found = figures(ClaudeCode, *source)
+        assert (found.turns, found.tool_calls, found.ending) == (2, 3, None)
+        assert found.tokens.input == played(killed).usage.input
+    agree(figures(ClaudeCode, *claude.session(name)), killed.bill)
+    assert "output" in figures(ClaudeCode, ran.stdout).lower_bounds
+    more = provider.play("more", [say("On.", Usage(fresh=3, cached=2200, created=30, output=5))])
+    ran = claude.print(more, "--resume", name, "on")
+    assert ran.code == 0, ran.stderr
+    agree(figures(ClaudeCode, *claude.session(name)), played(killed, more))
+    agree(figures(ClaudeCode, ran.stdout), more.bill)
+
+
 def test_claude_at_its_limit_of_turns(claude: Claude, provider: Provider) -> None:
     rounds = [Step((bash("true"),), Usage(fresh=4, cached=23 * n, output=6)) for n in (1, 2)]
     run = provider.play("turns", rounds)
@@ -426,6 +448,24 @@ def test_codex_resume_and_fork(codex: Codex, provider: Provider) -> None:
     agree(
         figures(Exec, streams["first"], streams["more"], streams["on"]), played(first, more, on), calls=False
     )
+
+
+def test_codex_killed_in_a_tool_and_resumed(codex: Codex, provider: Provider) -> None:
+    killed = provider.play("killed", [TOOLS, Step((shell("kill -KILL $PPID"),), Usage(fresh=10, output=4))])
+    ran = codex.exec(killed, "go")
+    assert ran.code == -signal.SIGKILL
+    rollout = codex.rollout(thread_of(ran.stdout))
+    found = figures(Rollout, rollout)
+    agree(found, played(killed))
+    assert found.ending is None
+    assert figures(Exec, ran.stdout).tokens.input is None
+    more = provider.play("more", [say("On.", Usage(fresh=3, cached=2200, created=30, output=5))])
+    ran = codex.exec(more, "resume", thread_of(ran.stdout), "on")
+    assert ran.code == 0, ran.stderr
+    agree(figures(Rollout, rollout), played(killed, more))
+    # Its total goes on from the last count that the killed process had written, which was before its last call.
+    stream = figures(Exec, ran.stdout)
+    assert tokens(stream.tokens) == tokens(TOOLS.usage + more.bill.usage)
 
 
 def test_codex_compacted(codex: Codex, provider: Provider) -> None:
