@@ -78,3 +78,35 @@ environment() {
     flock -u 9
     exec 9>&-
 }
+
+# harnesses installs the real programs of the tests into .harnesses, pinned by tests/harnesses. A second call does nothing.
+harnesses() {
+    local home=$ROOT/.harnesses want each found
+    local platforms=(
+        claude:@anthropic-ai/claude-code-linux-*/claude
+        codex:@openai/codex-linux-*/vendor/*/bin/codex
+        opencode:opencode-linux-*/bin/opencode
+    )
+    mkdir -p "$home"
+    exec 9>"$home/.lock"
+    flock 9
+    want=$(cat tests/harnesses/package.json tests/harnesses/package-lock.json | sha256sum)
+    if [ "$(cat "$home/.installed" 2>/dev/null)" != "$want" ]; then
+        say "installing the real harnesses into .harnesses (locked by hash, about 1 GB)"
+        rm -rf "$home/.installed" "$home/bin"
+        mkdir "$home/bin"
+        cp tests/harnesses/package.json tests/harnesses/package-lock.json "$home"
+        # The lock names no host, so the registry is the one that this machine is set up for.
+        npm ci --prefix "$home" --include=optional --ignore-scripts --no-audit --no-fund --loglevel=error >&2
+        for each in "${platforms[@]}"; do
+            # What a platform has no package of stays away, and so do its tests.
+            for found in "$home"/node_modules/${each#*:}; do
+                [ ! -x "$found" ] || ln -sf "..${found#"$home"}" "$home/bin/${each%%:*}"
+            done
+        done
+        [ -x "$home/bin/claude" ] && [ -x "$home/bin/codex" ] || die "npm ci has not installed claude and codex"
+        echo "$want" >"$home/.installed"
+    fi
+    flock -u 9
+    exec 9>&-
+}

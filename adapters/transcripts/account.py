@@ -5,19 +5,25 @@
 - What a harness reports (a turn's usage, a counter) is a second witness. Of
   the two the larger is taken, field by field: a transcript may hold
   placeholders and miss calls, a report may miss turns.
+- What another session did, whose history this one began with, is in no
+  figure but `Figures.inherited`. A sighting that is no copy decides: then it
+  was done here. A counter that goes on from the other session's value says
+  nothing of this one; what it grew here does.
 - What is not known is None. What is known in part is a lower bound, and
   `Figures.lower_bounds` names it.
 
 Everything is kept up to date while events come in, so that `figures` costs
-what there are models, not what there was of a session. Memory grows with the
+what there are models, turns and failed tools, not what there was of a session. Memory grows with the
 number of calls and tools (some hundred bytes each), not with their size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
-from typing import Final
+from itertools import chain
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from adapters.transcripts.events import (
     UNKNOWN,
@@ -191,11 +197,57 @@ class _Sum:
         )
 
 
+class _Counted(NamedTuple):
+    """What a counter says, or a stretch of it, or several together."""
+
+    tokens: Tokens = UNKNOWN
+    models: Mapping[str, tuple[Tokens, float | None]] = MappingProxyType({})
+    cost: float | None = None
+    calls: int | None = None
+
+    @classmethod
+    def of(cls, counter: Counter) -> _Counted:
+        models = {name: (tokens, cost) for name, tokens, cost in counter.models}
+        return cls(counter.tokens or UNKNOWN, models, counter.cost, counter.calls)
+
+    @property
+    def everything(self) -> Tokens:
+        return total((self.tokens, *(tokens for tokens, _ in self.models.values())))
+
+    def plus(self, other: _Counted) -> _Counted:
+        return self._with(other, lambda a, b: total((a, b)), lambda a, b: a + b)
+
+    def largest(self, other: _Counted) -> _Counted:
+        return self._with(other, largest, max)
+
+    def _with(
+        self,
+        other: _Counted,
+        tokens: Callable[[Tokens, Tokens], Tokens],
+        number: Callable[[float, float], float],
+    ) -> _Counted:
+        def either(a: float | None, b: float | None) -> float | None:
+            return b if a is None else a if b is None else number(a, b)
+
+        models = dict(self.models)
+        for name, (theirs, paid) in other.models.items():
+            mine, cost = models.get(name, (UNKNOWN, None))
+            models[name] = (tokens(mine, theirs), either(cost, paid))
+        calls = either(self.calls, other.calls)
+        return _Counted(
+            tokens(self.tokens, other.tokens),
+            models,
+            either(self.cost, other.cost),
+            None if calls is None else int(calls),
+        )
+
+
 class Account:
     """Counts the events of one session, in any order and however often they come.
 
-    `others`: what other sessions have made (`made` of their accounts), of
-    which this one may hold copies. Such a call or tool call is inherited.
+    `others`: what other sessions have done (`made` of their accounts), of
+    which this one may hold copies: calls, tools, prompts, summaries. Such a
+    thing is inherited, not done here.
     """
 
     def __init__(self, others: Set[int] = frozenset()) -> None:
@@ -203,8 +255,8 @@ class Account:
         self._calls: dict[int, _Slot | _Group] = {}
         self._sums: dict[tuple[str | None, bool], _Sum] = {}
         self._inherited = _Sum()
-        self._tools: dict[int, bool] = {}
-        self._tools_of_sides = 0
+        self._tools: dict[int, int] = {}
+        self._tool_counts = [0] * 4
         self._failed: set[int] = set()
         self._judged = False
         self._results = False
@@ -212,13 +264,10 @@ class Account:
         self._compactions: set[int] = set()
         self._counted: dict[str, set[int]] = {}
         self._turns: dict[int, Tokens] = {}
-        self._counters: dict[str, Tokens] = {}
-        self._of_models: dict[tuple[str, str], tuple[Tokens, float | None]] = {}
-        self._costs: dict[str, float] = {}
-        self._counted_calls: dict[str, int] = {}
+        self._counters: dict[str, dict[str, _Counted]] = {}
         self._endings: list[Ending] = []
         self._ending: Ending | None = None
-        self._opened = Opened()
+        self._opened = self._within = Opened()
         self._silent: set[str] = set()
         self._first: str | None = None
         self._last: str | None = None
@@ -243,9 +292,11 @@ class Account:
 
     def _call(self, call: Call) -> None:
         name = hash(call.key)
+        if self._others and hash((name, call.member)) in self._others:
+            call = call._replace(inherited=True)
         known = self._calls.get(name)
         if known is None:
-            slot = self._calls[name] = self._slot(call)
+            self._calls[name] = slot = _Slot(call)
             self._sum(slot).add(slot, 1)
         elif type(known) is _Slot:
             if known.member == call.member:
@@ -256,22 +307,11 @@ class Account:
         else:
             self._join(known, call)  # type: ignore[arg-type]
 
-    def _slot(self, call: Call) -> _Slot:
-        slot = _Slot(call)
-        if self._others and hash((hash(call.key), call.member)) in self._others:
-            slot.inherited = True
-        return slot
-
     def _see(self, slot: _Slot, call: Call) -> None:
         """Merge a sighting into what is known of a call."""
         tokens = slot.tokens
-        if (tokens, slot.final, slot.model, slot.side, None) == (
-            call.tokens,
-            call.final,
-            call.model,
-            bool(call.side),
-            call.cost,
-        ):
+        told = (call.tokens, call.final, call.model, bool(call.side), call.cost, call.inherited)
+        if told == (tokens, slot.final, slot.model, slot.side, None, slot.inherited):
             return
         if call.tokens is not None and call.tokens != tokens:
             tokens = call.tokens if tokens is None else largest(tokens, call.tokens)
@@ -279,10 +319,13 @@ class Account:
         side = slot.side and bool(call.side)
         model = slot.model or call.model
         cost = slot.cost if call.cost is None else max(call.cost, slot.cost or 0.0)
-        if (tokens, final, side, model, cost) == (slot.tokens, slot.final, slot.side, slot.model, slot.cost):
+        inherited = slot.inherited and call.inherited
+        had = (slot.tokens, slot.final, slot.side, slot.model, slot.cost, slot.inherited)
+        if (tokens, final, side, model, cost, inherited) == had:
             return
         self._sum(slot).add(slot, -1)
         slot.tokens, slot.final, slot.side, slot.model, slot.cost = tokens, final, side, model, cost
+        slot.inherited = inherited
         self._sum(slot).add(slot, 1)
 
     def _join(self, group: _Group, call: Call) -> None:
@@ -295,7 +338,7 @@ class Account:
             unnamed.calls = 0
         slot = group.members.get(call.member)
         if slot is None:
-            slot = group.members[call.member] = self._slot(call)
+            slot = group.members[call.member] = _Slot(call)
             if call.member is None:
                 slot.calls = 0
             else:
@@ -342,16 +385,14 @@ class Account:
         if tool.server:
             self._counted.setdefault("server tool calls", set()).add(name)
             return
-        if name in self._others:
-            return
-        side = bool(tool.side)
+        # Two marks, which a sighting without them takes away: of a sub-agent, inherited.
+        marks = bool(tool.side) | (tool.inherited or name in self._others) << 1
         before = self._tools.get(name)
-        if before is None:
-            self._tools[name] = side
-            self._tools_of_sides += side
-        elif before and not side:
-            self._tools[name] = False
-            self._tools_of_sides -= 1
+        if before is not None:
+            marks &= before
+            self._tool_counts[before] -= 1
+        self._tools[name] = marks
+        self._tool_counts[marks] += 1
 
     def _result(self, result: ToolResult) -> None:
         self._results = True
@@ -369,7 +410,7 @@ class Account:
                 if last is not None and (self._last is None or earlier(self._last, last)):
                     self._last = last
             case Prompt(key, side=side, by=by):
-                if not side and by == "user":
+                if not side and by == "user" and hash(key) not in self._others:
                     self._prompts.add(hash(key))
             case Counted(what, key):
                 self._counted.setdefault(what, set()).add(hash(key))
@@ -380,7 +421,8 @@ class Account:
             case Counter():
                 self._counter(event)
             case Compacted(key):
-                self._compactions.add(hash(key))
+                if hash(key) not in self._others:
+                    self._compactions.add(hash(key))
             case Ending():
                 self._ended(event)
             case Opened():
@@ -398,19 +440,10 @@ class Account:
                 pass
 
     def _counter(self, counter: Counter) -> None:
-        key = counter.key
-        if counter.tokens is not None:
-            self._counters[key] = largest(self._counters.get(key, UNKNOWN), counter.tokens)
-        for model, tokens, cost in counter.models:
-            before, paid = self._of_models.get((key, model), (UNKNOWN, None))
-            self._of_models[key, model] = (
-                largest(before, tokens),
-                paid if cost is None else max(cost, paid or 0.0),
-            )
-        if counter.cost is not None:
-            self._costs[key] = max(self._costs.get(key, 0.0), counter.cost)
-        if counter.calls is not None:
-            self._counted_calls[key] = max(self._counted_calls.get(key, 0), counter.calls)
+        stretches = self._counters.setdefault(counter.key, {})
+        had = stretches.get(counter.stretch)
+        now = _Counted.of(counter)
+        stretches[counter.stretch] = now if had is None else had.largest(now)
 
     def _ended(self, ending: Ending) -> None:
         if len(self._endings) < NAMED and ending not in self._endings:
@@ -419,16 +452,19 @@ class Account:
             self._ending = ending
 
     def _open(self, opened: Opened) -> None:
-        pairs = zip(self._opened, opened, strict=True)
-        self._opened = Opened(*(had if had is not None else new for had, new in pairs))
+        """A sub-agent's file beside its session's says nothing of the session."""
+        if opened.inside is None:
+            self._opened = _completed(self._opened, opened)
+        else:
+            self._within = _completed(self._within, opened)
 
     def made(self, named_only: bool) -> Iterator[int]:
-        """What this session has made, for the accounts of sessions that may hold copies of it.
+        """What this session has done, for the accounts of sessions that may hold copies of it.
 
-        named_only: only calls with a member. A key alone may be used again by
-            a gateway for another call of another session.
+        named_only: of calls only those with a member. A key alone may be used
+            again by a gateway for another call of another session.
         """
-        yield from self._tools
+        yield from chain(self._tools, self._prompts, self._compactions)
         for key, known in self._calls.items():
             for slot in known.members.values() if isinstance(known, _Group) else (known,):
                 if slot.member is not None or not named_only:
@@ -436,7 +472,7 @@ class Account:
 
     @property
     def opened(self) -> Opened:
-        return self._opened
+        return self._opened if self._opened.session is not None else _completed(self._within, self._opened)
 
     def figures(self) -> Figures:
         """What is known by now."""
@@ -449,28 +485,29 @@ class Account:
         turns = total(self._turns.values())
         conversation = largest(main.total, turns)
         seen = total((conversation, sides.total))
-        counted = total((*self._counters.values(), *(each[0] for each in self._of_models.values())))
+        counter = self._grown()
+        counted = counter.everything
         everything = largest(seen, counted)
         calls = main.calls + sides.calls
-        by_counter = sum(self._counted_calls.values())
         silent = self._silent
-        cost, partly = self._cost(main, sides)
-        tools = len(self._tools)
+        cost, partly = self._cost(main, sides, counter.cost)
+        tools = self._tool_counts[0] + self._tool_counts[1]
+        failed = sum(1 for name in self._failed if not self._copied(name))
         figures = Figures(
-            opened=self._opened,
+            opened=self.opened,
             tokens=Usage.of(everything),
             main=Usage.of(conversation),
             subagents=Usage.of(sides.total),
             inherited=Usage.of(self._inherited.total),
-            turns=max(calls, by_counter) or (None if "turns" in silent else 0),
+            turns=max(calls, counter.calls or 0) or (None if "turns" in silent else 0),
             turns_subagents=sides.calls,
             calls_without_usage=main.blind + sides.blind,
             tool_calls=tools or (None if "tool calls" in silent else 0),
-            tool_calls_subagents=self._tools_of_sides,
-            tool_errors=len(self._failed) if self._judged or not (self._results or tools) else None,
+            tool_calls_subagents=self._tool_counts[1],
+            tool_errors=failed if self._judged or not (self._results or tools) else None,
             prompts=len(self._prompts),
             compactions=len(self._compactions),
-            models=self._shares(shares, seen, counted),
+            models=self._shares(shares, seen, counter),
             cost_reported=cost,
             first=self._first,
             last=self._last,
@@ -484,22 +521,27 @@ class Account:
             lower_bounds=(),
             notes=tuple(self._notes),
         )
-        return replace(figures, lower_bounds=self._lower_bounds(figures, main, sides, turns, counted, partly))
+        bounds = self._lower_bounds(figures, main, sides, turns, counter, partly)
+        return replace(figures, lower_bounds=bounds)
 
     def _lower_bounds(
-        self, figures: Figures, main: _Sum, sides: _Sum, turns: Tokens, counted: Tokens, partly: bool
+        self, figures: Figures, main: _Sum, sides: _Sum, turns: Tokens, counter: _Counted, partly: bool
     ) -> tuple[str, ...]:
         """Which figures may be too small, and so are."""
         names = []
+        counted, seen = counter.everything, Usage.of(total((main.total, sides.total)))
         blind = main.blind + sides.blind
         for name, place in (("input", 0), ("output", 3)):
             witness = counted[place] is not None or (turns[place] is not None and not sides.calls)
             known = main.known[place] + sides.known[place]
             missing = blind or (known and known < main.calls + sides.calls)
             unfinished = name == "output" and main.unfinished + sides.unfinished
-            if getattr(figures.tokens, name) is not None and not witness and (missing or unfinished):
+            hidden = name in self._silent or (not witness and (missing or unfinished))
+            if getattr(figures.tokens, name) is not None and hidden:
                 names.append(name)
-        if "turns" in self._silent and figures.turns:
+        # What a counter knows beyond the calls was used by calls that left no line: titles, summaries, retries.
+        unseen = (counted[0] or 0) + (counted[1] or 0) + (counted[2] or 0) > (seen.input or 0)
+        if figures.turns and ("turns" in self._silent or (unseen and counter.calls is None)):
             names.append("turns")
         if "tool calls" in self._silent and figures.tool_calls:
             names.append("tool_calls")
@@ -516,9 +558,24 @@ class Account:
         lost = any(each.torn or each.why.startswith("of an unknown shape") for each in self._skipped)
         return lost and getattr(figures.tokens, name) is not None
 
-    def _cost(self, main: _Sum, sides: _Sum) -> tuple[float | None, bool]:
+    def _copied(self, tool: int) -> bool:
+        return tool in self._others or self._tools.get(tool, 0) > 1
+
+    def _grown(self) -> _Counted:
+        """All counters together, as far as they are of this session alone."""
+        sums = _Counted()
+        forked = self.opened.forked is not None or self._inherited.calls > 0
+        for stretches in self._counters.values():
+            grown = _Counted()
+            for stretch, each in stretches.items():
+                if stretch:
+                    grown = grown.plus(each)
+            whole = stretches.get("")
+            sums = sums.plus(grown if whole is None or forked else grown.largest(whole))
+        return sums
+
+    def _cost(self, main: _Sum, sides: _Sum, by_counter: float | None) -> tuple[float | None, bool]:
         """US dollars as reported, and whether calls are missing in it. 0 beside tokens is no price."""
-        by_counter = sum(self._costs.values()) if self._costs else None
         by_calls = main.cost + sides.cost if main.priced + sides.priced else None
         known = [each for each in (by_counter, by_calls) if each]
         if not known:
@@ -526,21 +583,17 @@ class Account:
         partly = by_counter is None and main.priced + sides.priced < main.calls + sides.calls
         return max(known), partly
 
-    def _shares(self, shares: dict[str | None, _Sum], seen: Tokens, counted: Tokens) -> tuple[Share, ...]:
+    def _shares(self, shares: dict[str | None, _Sum], seen: Tokens, counter: _Counted) -> tuple[Share, ...]:
         """Each model's part, by the witness that saw more."""
-        if self._of_models and _size(counted) >= _size(seen):
-            merged: dict[str, tuple[Tokens, float | None]] = {}
-            for (_, name), (tokens, cost) in self._of_models.items():
-                before, paid = merged.get(name, (UNKNOWN, None))
-                merged[name] = (total((before, tokens)), cost if paid is None else paid + (cost or 0.0))
+        if counter.models and _size(counter.everything) >= _size(seen):
             out = [
                 Share(name, shares[name].calls if name in shares else None, tokens, cost)
-                for name, (tokens, cost) in merged.items()
+                for name, (tokens, cost) in counter.models.items()
             ]
         else:
             out = [Share(name, each.calls, each.total) for name, each in shares.items()]
-            if not out and self._counters:
-                out = [Share(self._opened.model, None, total(self._counters.values()))]
+            if not out and counter.tokens != UNKNOWN:
+                out = [Share(self.opened.model, None, counter.tokens)]
         return tuple(sorted(out, key=lambda share: (-_size(share.tokens), share.name or "")))
 
 
@@ -559,6 +612,10 @@ def total(each: Iterable[Tokens]) -> Tokens:
             if value is not None:
                 sums[place] = value + (sums[place] or 0)
     return Tokens(*sums)
+
+
+def _completed(had: Opened, new: Opened) -> Opened:
+    return Opened(*(a if a is not None else b for a, b in zip(had, new, strict=True)))
 
 
 def _pour(source: _Sum, into: _Sum) -> None:

@@ -14,7 +14,14 @@ What the format does that a count has to know (measured with 1.0.98 to
 - A model named ``<synthetic>`` is the program speaking: no call was made.
 - In a stream the ``result`` has the final output of its turn's main
   conversation; ``modelUsage`` is everything, sub-agents and calls that left
-  no line included, and goes on over resume and fork.
+  no line included, and goes on over resume and fork, as the ``cost-state``
+  of a session file does. ``model_usage_since_last_result`` (2.1.3xx) is
+  what this process added, and is taken instead where it is there.
+- A fork begins with the rows of its parent, under its own session id and
+  with the ids of their messages. They say whose they were: ``forkedFrom``,
+  since 2.1.3xx ``requestSessionId`` and only those of the model.
+- A stream shows of a sub-agent the messages that ask for tools, not those
+  that only speak (``--forward-subagent-text`` shows them too).
 - ``subtype: success`` may stand beside ``is_error: true``; then it failed.
 """
 
@@ -33,6 +40,7 @@ from adapters.transcripts.events import (
     Opened,
     Prompt,
     Said,
+    Silent,
     Tokens,
     ToolCall,
     ToolResult,
@@ -42,8 +50,8 @@ from adapters.transcripts.reader import Copies, Head, LineReader, count, instant
 
 _SYNTHETIC = "<synthetic>"
 _INTERRUPTED = "[Request interrupted by user"
-_TYPES = {
-    *(
+_TYPES = frozenset(
+    [
         "user",
         "assistant",
         "system",
@@ -53,9 +61,13 @@ _TYPES = {
         "attachment",
         "stream_event",
         "cost-state",
-    ),
-    *("file-history-snapshot", "queue-operation", "last-prompt", "tools-used", "control_request"),
-}
+        "file-history-snapshot",
+        "queue-operation",
+        "last-prompt",
+        "tools-used",
+        "control_request",
+    ]
+)
 _LIMIT = re.compile(r"usage limit|limit reached|hit your limit|rate.?limit|\b429\b", re.IGNORECASE)
 _STATUS = re.compile(r"\b(?:API Error:?|status|HTTP)\s*:?\s*\(?(\d{3})\b", re.IGNORECASE)
 
@@ -69,7 +81,9 @@ class ClaudeCode(LineReader):
     def __init__(self, content: bool = True) -> None:
         super().__init__(content)
         self._session: str | None = None
-        self._version: str | None = None
+        self._forked: str | None = None
+        self._described = False
+        self._latest: dict[str, tuple[str, str | None]] = {}
         self._closing: dict[str, Any] | None = None
         self._closing_at: str | None = None
 
@@ -116,27 +130,25 @@ class ClaudeCode(LineReader):
         elif kind == "summary":
             out.append(Counted("summaries", f"{o.get('leafUuid')}:{o.get('summary')}"))
         elif kind == "cost-state":
-            out.append(_models("process", at, o.get("modelUsage"), o.get("totalCostUSD")))
-        session = o.get("sessionId") or o.get("session_id")
-        if session != self._session and type(session) is str:
-            self._open(o, session, out)
+            out.append(_models(at, o.get("modelUsage"), o.get("totalCostUSD")))
+        if self._session is None or (not self._described and "version" in o):
+            self._open(o, out)
 
-    def _open(self, o: dict[str, Any], session: str, out: list[Event]) -> None:
-        first = self._session is None
-        self._session = session
-        if not first:
+    def _open(self, o: dict[str, Any], out: list[Event]) -> None:
+        """The first rows have a session and no more; the rest is in the first row of a conversation."""
+        session = words(o.get("sessionId")) or words(o.get("session_id"))
+        if session is None:
             return
-        out.append(
-            Opened(
-                session=session,
-                harness=(words(o.get("agentSlug")) or words(o.get("agent")) or "claude-code").replace(
-                    "_", "-"
-                ),
-                version=words(o.get("version")) or words(o.get("claude_code_version")),
-                cwd=words(o.get("cwd")),
-                inside=words(o.get("agentId")),
-            )
-        )
+        version = words(o.get("version")) or words(o.get("claude_code_version"))
+        self._session, self._described = session, version is not None
+        harness = words(o.get("agentSlug")) or words(o.get("agent")) or "claude-code"
+        harness = harness.replace("_", "-")
+        out.append(Opened(session, harness, version, cwd=words(o.get("cwd")), inside=words(o.get("agentId"))))
+
+    def _origin(self, o: dict[str, Any]) -> str | None:
+        """The session that a copied row was made in; None: it was made in this one."""
+        origin = o.get("requestSessionId") or mapping(o.get("forkedFrom")).get("sessionId")
+        return origin if type(origin) is str and origin != o.get("sessionId") else None
 
     def _assistant(self, o: dict[str, Any], line: int, at: str | None, out: list[Event]) -> None:
         message = o.get("message")
@@ -158,8 +170,15 @@ class ClaudeCode(LineReader):
             key, member = member or o.get("uuid") or f"line {line}", None
         if type(member) is not str:
             member = None
+        self._latest[side] = (str(key), member)
         usage = message.get("usage")
         stop = message.get("stop_reason")
+        inherited = "forkedFrom" in o
+        if (inherited or "requestSessionId" in o) and (origin := self._origin(o)) is not None:
+            inherited = True
+            if self._forked is None:
+                self._forked = origin
+                out.append(Opened(forked=origin))
         out.append(
             Call(
                 str(key),
@@ -171,7 +190,7 @@ class ClaudeCode(LineReader):
                 stop if type(stop) is str else None,
                 None,
                 stop is not None,
-                "forkedFrom" in o,
+                inherited,
             )
         )
         content = message.get("content")
@@ -191,6 +210,7 @@ class ClaudeCode(LineReader):
                             str(key),
                             side,
                             kind == "server_tool_use",
+                            inherited,
                         )
                     )
                 elif self.content:
@@ -227,7 +247,8 @@ class ClaudeCode(LineReader):
                         )
                     )
         if prompt:
-            by = "system" if o.get("isMeta") or o.get("isCompactSummary") else "user"
+            own = o.get("isMeta") or o.get("isCompactSummary") or o.get("isSynthetic")
+            by = "system" if own or o.get("promptSource") == "system" else "user"
             # Two records with one id are one if they say the same: it was appended again.
             key = f"{o.get('uuid') or line}:{at}:{hash(repr(content))}"
             out.append(Prompt(key, at, content if self.content else None, side, by))
@@ -252,13 +273,18 @@ class ClaudeCode(LineReader):
                 )
             case "compact_boundary":
                 out.append(Compacted(words(o.get("uuid")) or f"line {line}", at))
+            case "task_started" if o.get("task_type") == "local_agent":
+                out.append(Silent("turns"))
             case "api_retry":
                 out.append(Counted("retries", f"{o.get('uuid') or line}"))
             case _:
                 pass
 
     def _stream_event(self, o: dict[str, Any], at: str | None, out: list[Event]) -> None:
-        """With partial messages on, the last delta of a message has its final counts."""
+        """With partial messages on, the last delta of a message has its final counts.
+
+        It names no request, but the blocks before it do.
+        """
         event = mapping(o.get("event"))
         if event.get("type") != "message_delta" or type(event.get("usage")) is not dict:
             return
@@ -266,9 +292,12 @@ class ClaudeCode(LineReader):
         if key is None:
             return
         stop = words(mapping(event.get("delta")).get("stop_reason"))
-        out.append(
-            Call(key, None, at, None, _tokens(event["usage"]), self._side(o), stop, None, stop is not None)
-        )
+        side = self._side(o)
+        message, member = self._latest.get(side, ("", None))
+        if message != key:
+            member = None
+        tokens = _tokens(event["usage"])
+        out.append(Call(key, member, at, None, tokens, side, stop, None, stop is not None))
 
     def _result(self, o: dict[str, Any], line: int, at: str | None, out: list[Event]) -> None:
         usage = o.get("usage")
@@ -276,7 +305,14 @@ class ClaudeCode(LineReader):
         key = words(o.get("uuid")) or f"{session}:{o.get('result_index')}:{o.get('duration_ms')}:{usage}"
         if type(usage) is dict:
             out.append(Turn(key, at, _tokens(usage)))
-        out.append(_models("process", at, o.get("modelUsage"), o.get("total_cost_usd")))
+        since = o.get("model_usage_since_last_result")
+        if type(since) is dict:
+            paid = [
+                cost for each in since.values() if (cost := money(mapping(each).get("costUSD"))) is not None
+            ]
+            out.append(_models(at, since, sum(paid) if paid else None, key))
+        else:
+            out.append(_models(at, o.get("modelUsage"), o.get("total_cost_usd")))
         out.append(Counted("results", key))
         out.append(_result_ending(o, at))
 
@@ -304,18 +340,21 @@ def _tokens(usage: dict[str, Any]) -> Tokens:
     hour = None
     if created:
         hour = count(mapping(usage.get("cache_creation")).get("ephemeral_1h_input_tokens"))
+    # 0 is what the program puts where the provider says nothing of it.
+    details = usage.get("output_tokens_details")
+    thought = count(details.get("thinking_tokens")) or None if type(details) is dict else None
     return Tokens(
         fresh if type(fresh) is int and fresh >= 0 else count(fresh),
         cached if type(cached) is int and cached >= 0 else count(cached),
         created if type(created) is int and created >= 0 else count(created),
         output if type(output) is int and output >= 0 else count(output),
-        None,
+        thought,
         hour,
     )
 
 
-def _models(key: str, at: str | None, usage: object, cost: object) -> Counter:
-    """``modelUsage``: cumulative over the process, its resumes and forks; sub-agents included."""
+def _models(at: str | None, usage: object, cost: object, stretch: str = "") -> Counter:
+    """``modelUsage``: cumulative over the session, its resumes and forks; sub-agents included. Or a stretch of it."""
     models = []
     for name, each in mapping(usage).items():
         if type(each) is dict:
@@ -324,10 +363,12 @@ def _models(key: str, at: str | None, usage: object, cost: object) -> Counter:
                 count(each.get("cacheReadInputTokens")),
                 count(each.get("cacheCreationInputTokens")),
                 count(each.get("outputTokens")),
+                count(each.get("thinkingTokens")) or None,
+                count(each.get("cacheCreationEphemeral1hInputTokens")),
             )
             if tokens != (None,) * 6:
                 models.append((name, tokens, money(each.get("costUSD"))))
-    return Counter(key, at, None, tuple(models), money(cost))
+    return Counter("process", at, None, tuple(models), money(cost), stretch=stretch)
 
 
 def _result_ending(o: dict[str, Any], at: str | None) -> Ending:
@@ -380,7 +421,8 @@ def _last_words(o: dict[str, Any], at: str | None) -> Ending | None:
         return Ending("interrupt", "user", text, 0, at) if text.startswith(_INTERRUPTED) else None
     if message.get("model") == _SYNTHETIC:
         if o.get("isApiErrorMessage") or o.get("is_api_error_message") or text.startswith("API Error"):
-            return _failure(None, text, words(o.get("error")) or "api_error", 0, at)
+            status = count(o.get("apiErrorStatus") or o.get("api_error_status"))
+            return _failure(status, text, words(o.get("error")) or "api_error", 0, at)
         return None
     match message.get("stop_reason"):
         case "end_turn" | "stop_sequence" as stop:

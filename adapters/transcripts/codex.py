@@ -9,7 +9,13 @@ What the formats do that a count has to know:
 - A fork begins with a copy of its parent's events under new times; totals go
   on from there. The total is therefore the key of a call within one family
   of forks, and the copied calls are those whose totals the parent has too.
-- Newer versions write ``token_usage_record`` for each call, with its id.
+- Newer versions (0.171) write ``token_usage_record`` for each call, with the
+  id of its response; their forks copy nothing and point at the parent
+  (``history_base``). ``item_completed`` then stands in place of
+  ``user_message`` and ``exec_command_end``.
+- A sub-agent is a thread with a file of its own, whose first record names
+  the thread that spawned it. Neither the totals of the parent nor
+  ``exec --json`` hold what it used.
 - ``turn.completed`` of ``exec --json`` is the total of the thread, over
   resume and fork, however many calls the turn made.
 - A turn that failed ends in ``task_complete`` too, with an ``error``.
@@ -54,6 +60,7 @@ _CALLS = frozenset(
     )
 )
 _OUTPUTS = frozenset(("function_call_output", "custom_tool_call_output", "tool_search_output", "tool_result"))
+_TOOLS = frozenset(("command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call"))
 _EXIT = re.compile(r"(?:exited with code|Exit code:|exit_code\"?:)\s*(-?\d+)", re.IGNORECASE)
 
 
@@ -73,6 +80,8 @@ class Rollout(LineReader):
         self._reemitted = 0
         self._totals: set[str] = set()
         self._ending: Ending | None = None
+        self._side = ""
+        self._prompts_by: str | None = None
 
     @classmethod
     def claims(cls, head: Head) -> int:
@@ -128,13 +137,15 @@ class Rollout(LineReader):
             source = mapping(mapping(meta.get("source")).get("subagent"))
             spawned = mapping(source.get("thread_spawn"))
             review = mapping(meta.get("source")).get("subagent")
+            parent = words(spawned.get("parent_thread_id"))
+            self._side = session or "" if parent else ""
             out.append(
                 Opened(
                     session=session,
                     harness="codex",
                     version=words(meta.get("cli_version")),
                     cwd=words(meta.get("cwd")),
-                    inside=words(spawned.get("parent_thread_id")) or words(review),
+                    inside=parent or words(review),
                     forked=forked,
                 )
             )
@@ -149,7 +160,7 @@ class Rollout(LineReader):
             self._token_count(event.get("info"), line, at, out)
         elif kind == "user_message":
             text = event.get("message")
-            out.append(Prompt(f"user {at} {line if at is None else ''}", at, text if self.content else None))
+            self._prompt("event", f"user {at} {line if at is None else ''}", at, text, out)
         elif kind == "agent_message":
             self._speak(event.get("message"), at, out)
         elif kind == "agent_reasoning":
@@ -166,7 +177,21 @@ class Rollout(LineReader):
         elif kind == "context_compacted":
             out.append(Counted("compactions announced", line))
         elif kind == "exec_command_end":
-            self._command_ended(event, at, out)
+            self._command_ended(event.get("call_id"), event, at, out)
+        elif kind == "item_completed":
+            item = mapping(event.get("item"))
+            if item.get("type") == "UserMessage":
+                key = words(item.get("id")) or f"line {line}"
+                self._prompt("item", key, at, item.get("content"), out)
+            elif item.get("type") == "CommandExecution":
+                self._command_ended(item.get("id"), item, at, out)
+
+    def _prompt(self, by: str, key: str, at: str | None, text: object, out: list[Event]) -> None:
+        """Some versions say a prompt twice, as an event and as an item: the kind that came first counts."""
+        if self._prompts_by is None:
+            self._prompts_by = by
+        if self._prompts_by == by:
+            out.append(Prompt(key, at, text if self.content else None, self._side))
 
     def _ended_turn(self, event: dict[str, Any], at: str | None) -> Ending:
         if event.get("type") == "turn_aborted":
@@ -207,12 +232,13 @@ class Rollout(LineReader):
         usage = record.get("usage")
         if type(usage) is dict:
             self._own_records = True
-            total = record.get("thread_token_usage")
-            key = _key(total) if type(total) is dict else words(record.get("response_id"))
+            # With the total: a gateway may give every response the same id.
+            total = mapping(record.get("thread_token_usage"))
+            key = f"{words(record.get('response_id')) or ''} {_key(total) if total else ''}".strip()
             self._next(key or f"{at}", at, _tokens(usage), out)
 
     def _next(self, key: str, at: str | None, tokens: Tokens, out: list[Event]) -> None:
-        out.append(Call(key, None, at, self._model, tokens))
+        out.append(Call(key, None, at, self._model, tokens, self._side))
 
     def _item(
         self, item: dict[str, Any], line: int, at: str | None, out: list[Event], bare: bool = False
@@ -224,7 +250,7 @@ class Rollout(LineReader):
             if self.content and role == "assistant":
                 self._speak(item.get("content"), at, out)
             elif role == "user" and bare:
-                out.append(Prompt(words(item.get("id")) or f"line {line}", at, item.get("content")))
+                self._prompt("bare", words(item.get("id")) or f"line {line}", at, item.get("content"), out)
         elif kind == "reasoning":
             out.append(Counted("reasoning items", words(item.get("id")) or line))
             if self.content:
@@ -235,11 +261,13 @@ class Rollout(LineReader):
             name = words(item.get("name")) or words(function.get("name")) or str(kind).removesuffix("_call")
             arguments = item.get("arguments", item.get("input", item.get("action")))
             key = words(item.get("call_id")) or words(item.get("id")) or f"line {line}"
-            out.append(ToolCall(key, at, name, _value(arguments) if self.content else None, None))
+            asked = _value(arguments) if self.content else None
+            out.append(ToolCall(key, at, name, asked, None, self._side))
         elif kind in _OUTPUTS:
             key = words(item.get("call_id")) or f"line {line}"
             output = item.get("output", item.get("result"))
-            out.append(ToolResult(key, at, _text(output) if self.content else None, _failed(output)))
+            result = _text(output) if self.content else None
+            out.append(ToolResult(key, at, result, _failed(output), self._side))
 
     def _speak(self, content: object, at: str | None, out: list[Event], thought: bool = False) -> None:
         """What the agent said; events and items both have it."""
@@ -247,21 +275,21 @@ class Rollout(LineReader):
             return
         text = content if type(content) is str else _joined(content)
         if text:
-            out.append(Said(None, at, text, "", thought))
+            out.append(Said(None, at, text, self._side, thought))
 
-    def _command_ended(self, event: dict[str, Any], at: str | None, out: list[Event]) -> None:
-        key = words(event.get("call_id"))
-        code = event.get("exit_code")
+    def _command_ended(self, call: object, ended: dict[str, Any], at: str | None, out: list[Event]) -> None:
+        key = words(call)
+        code = ended.get("exit_code")
         if key and type(code) is int:
-            out.append(
-                ToolResult(key, at, event.get("aggregated_output") if self.content else None, code != 0)
-            )
+            result = ended.get("aggregated_output") if self.content else None
+            out.append(ToolResult(key, at, result, code != 0, self._side))
 
     def ended(self, out: list[Event]) -> None:
         if not self._totals and not self._own_records:
             out.append(Silent("turns"))
         if self._ending is not None:
-            out.append(self._ending)
+            # Beside its parent a sub-agent's end says nothing.
+            out.append(self._ending._replace(weight=0) if self._side else self._ending)
 
 
 class Exec(LineReader):
@@ -320,7 +348,9 @@ class Exec(LineReader):
         # Item ids begin again with each turn of a resumed thread.
         key = f"{self._thread}:{self._turns}:{words(item.get('id')) or words(o.get('item_id')) or line}"
         done = o.get("type") == "item.completed"
-        if kind in ("command_execution", "file_change", "mcp_tool_call", "web_search"):
+        if kind == "collab_tool_call" and item.get("tool") == "spawn_agent":
+            out += (Silent("input"), Silent("output"))
+        if kind in _TOOLS:
             name = words(item.get("tool")) or str(kind)
             out.append(ToolCall(key, at, name, _asked(item) if self.content else None, None))
             if done:
@@ -417,7 +447,7 @@ def _failed(output: object) -> bool | None:
 
 
 def _asked(item: dict[str, Any]) -> object:
-    for name in ("command", "changes", "arguments", "query"):
+    for name in ("command", "changes", "arguments", "query", "prompt"):
         if name in item:
             return {name: item[name]} if name != "arguments" else item[name]
     return {}

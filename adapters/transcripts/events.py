@@ -43,7 +43,9 @@ UNKNOWN = Tokens()
 class Opened(NamedTuple):
     """What the transcript says of its session. Every field may be None; later ones complete earlier ones.
 
-    inside: the session that this one is a sub-agent of.
+    inside: marks a sub-agent: the session that it has come from, or its own
+        name, where it writes under the id of that session. Beside that
+        session's own transcript it says nothing of it.
     forked: the session whose history this one began with.
     """
 
@@ -110,7 +112,12 @@ class Said(NamedTuple):
 
 
 class ToolCall(NamedTuple):
-    """The agent asked for a tool. `call` as in `Said`. `server`: the provider ran it, not the harness."""
+    """The agent asked for a tool.
+
+    call: as in `Said`.
+    server: the provider ran it, not the harness.
+    inherited: it was asked for in another session and copied into this one.
+    """
 
     key: str
     at: str | None
@@ -119,6 +126,7 @@ class ToolCall(NamedTuple):
     call: str | None
     side: str = ""
     server: bool = False
+    inherited: bool = False
 
 
 class ToolResult(NamedTuple):
@@ -142,6 +150,9 @@ class Counter(NamedTuple):
     key: which counter; several in one session are added.
     models: what it says of each model: name, tokens, US dollars.
     calls: model calls, as the harness counts them.
+    stretch: names a stretch of the counter, and all else is what it grew in
+        this stretch alone. The stretches of a counter are added; of their sum
+        and its own value the larger counts. Empty: its value.
     """
 
     key: str
@@ -150,6 +161,7 @@ class Counter(NamedTuple):
     models: tuple[tuple[str, Tokens, float | None], ...] = ()
     cost: float | None = None
     calls: int | None = None
+    stretch: str = ""
 
 
 class Turn(NamedTuple):
@@ -192,7 +204,10 @@ class Counted(NamedTuple):
 
 
 class Silent(NamedTuple):
-    """The format does not show this (``turns``, ``tool calls``): what is counted of it is a lower bound at best."""
+    """The transcript does not show all of this: what is counted of it is a lower bound at best.
+
+    ``turns``, ``tool calls``, ``input`` or ``output``.
+    """
 
     what: str
 

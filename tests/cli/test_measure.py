@@ -67,7 +67,7 @@ def test_the_table(place: Place, folder: Path) -> None:
             "≥1,012",
             "~$0.03",
         ),
-        *("2026-03-01", "09:59", "31.0"),
+        *("-", "2026-03-01", "09:59", "31.0"),
     ]
     assert two.split()[:6] == ["s2", "claude-code", r"new-model\x1b[31m", "1", "0", "0"]
     assert sums.split() == ["2", "sessions", "4", "1", "1", "640", "500", "100", "≥1,062", "≥~$0.03"]
