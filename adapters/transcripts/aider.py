@@ -38,13 +38,16 @@ from adapters.transcripts.reader import Head, instant
 from adapters.transcripts.span import Span
 
 _STARTED = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
-_TOKENS = re.compile(r"> Tokens: ([\d.,]+[kM]?) sent(.*?), ([\d.,]+[kM]?) received\.")
-_CACHE = re.compile(r"([\d.,]+[kM]?) cache (hit|write)")
-_COST = re.compile(r"Cost: \$([\d.]+) message, \$([\d.]+) session\.")
+_NUMBER = r"(\d[\d,]{0,14}(?:\.\d{1,6})?[kM]?)"
+_DOLLARS = r"\$(\d{1,12}(?:\.\d{1,12})?)"
+_TOKENS = re.compile(rf"> Tokens: {_NUMBER} sent(.*?), {_NUMBER} received\.", re.ASCII)
+_CACHE = re.compile(rf"{_NUMBER} cache (hit|write)", re.ASCII)
+_COST = re.compile(rf"Cost: {_DOLLARS} message, {_DOLLARS} session\.", re.ASCII)
 _MODEL = re.compile(r"> (?:Main model|Models?): (\S+)")
 _VERSION = re.compile(r"> Aider v(\S+)")
 _ERROR = re.compile(r"> (?:litellm|openai|anthropic)\.(?:\w+\.)*(\w+)")
 _INTERRUPTED = re.compile(r"> *\^C|> KeyboardInterrupt")
+_ROUNDED = re.compile(r"\d[kM]\b")
 _SCALE = {"k": 1000, "M": 1000000}
 
 
@@ -100,6 +103,7 @@ class History(_Lines):
         self._prompt: list[str] = []
         self._answer: list[str] = []
         self._ending: Ending | None = None
+        self._unpaid = False
 
     @classmethod
     def claims(cls, head: Head) -> int:
@@ -111,7 +115,10 @@ class History(_Lines):
             self._prompt.append(text[5:])
             return
         self._asked(out)
-        if not text.startswith(("> ", "# aider")):
+        unpaid, self._unpaid = self._unpaid, False
+        if unpaid and (found := _COST.match(text.removeprefix("> "))):
+            self._cost(found, out)
+        elif not text.startswith(("> ", "# aider")):
             if self.content:
                 self._answer.append(text)
         elif found := _STARTED.match(text):
@@ -128,8 +135,6 @@ class History(_Lines):
             self._ending = Ending("interrupt", "user", text[2:], 1, self._at)
         elif text.startswith("> Applied edit to "):
             out.append(Counted("edits", f"line {self.number}"))
-        elif found := _COST.search(text):  # with both cache counts it has a line of its own
-            self._cost(found, out)
 
     def _started(self, when: str, out: list[Event]) -> None:
         self._chat, self._at = when, self.span.saw(instant(when))
@@ -149,12 +154,8 @@ class History(_Lines):
         tokens = litellm.split(
             _number(found.group(1)), parts.get("hit"), parts.get("write"), _number(found.group(3)), None
         )
-        if "k" in found.group(0) or "M" in found.group(0):
-            out.append(
-                Noted(
-                    "token counts are rounded by the program that wrote them, to two digits or to thousands"
-                )
-            )
+        if _ROUNDED.search(found.group(0)):
+            out.append(Noted("token counts of 1000 and more are rounded by the program that wrote them"))
         out.append(Call(key, None, self._at, self._model, tokens))
         answer = "\n".join(self._answer).strip()
         self._answer.clear()
@@ -162,10 +163,11 @@ class History(_Lines):
             out.append(Said(key, self._at, answer))
         if cost := _COST.search(text):
             self._cost(cost, out)
+        self._unpaid = cost is None  # beside both cache counts it has the next line, which is not quoted
         self._ending = Ending("clean", "", "", 0, self._at)
 
     def _cost(self, found: re.Match[str], out: list[Event]) -> None:
-        out.append(Counter(f"chat {self._chat}", self._at, None, (), float(found.group(2).rstrip("."))))
+        out.append(Counter(f"chat {self._chat}", self._at, None, (), float(found.group(2))))
 
     def ended(self, out: list[Event]) -> None:
         self._asked(out)
