@@ -58,9 +58,17 @@ def known() -> tuple[tuple[type[Reader], ...], tuple[type[Store], ...]]:
 
 def reader_of(head: Head) -> type[Reader] | None:
     """The reader that is surest of a file with this head; None if none is."""
-    sure = [(reader.claims(head), reader) for reader in known()[0]]
+    sure = [(_sure(reader, head), reader) for reader in known()[0]]
     best = max(sure, key=lambda each: each[0], default=(0, None))
     return best[1] if best[0] > 0 else None
+
+
+def _sure(reader: type[Reader], head: Head) -> int:
+    """How sure it is; a head whose fields are of a shape that it never saw is not of its format."""
+    try:
+        return reader.claims(head)
+    except (TypeError, ValueError, AttributeError, KeyError, IndexError):
+        return 0
 
 
 def store_of(path: Path) -> type[Store] | None:
