@@ -59,7 +59,22 @@ class Reader(Protocol):
         ...
 
 
-class LineReader:
+class Timed:
+    """Knows the times of the first and the last record that had one."""
+
+    _first: str | None = None
+    _last: str | None = None
+
+    def saw(self, at: str | None) -> None:
+        """Note a record's time: `instant` has made it."""
+        if at is not None:
+            if self._first is None or earlier(at, self._first):
+                self._first = at
+            if self._last is None or earlier(self._last, at):
+                self._last = at
+
+
+class LineReader(Timed):
     """A reader of JSON lines: a subclass says what one object means in `record`.
 
     content: False leaves out what only a trajectory needs (texts, arguments,
@@ -72,8 +87,6 @@ class LineReader:
     def __init__(self, content: bool = True) -> None:
         self.content = content
         self._lines = Lines()
-        self._first: str | None = None
-        self._last: str | None = None
 
     def record(self, o: dict[str, Any], line: int, out: list[Event]) -> None:
         """Append the events of one object to `out`."""
@@ -105,14 +118,6 @@ class LineReader:
         out.append(Read(len(records), self._first, self._last))
         return out
 
-    def saw(self, at: str | None) -> None:
-        """Note a record's time: `instant` has made it."""
-        if at is not None:
-            if self._first is None or earlier(at, self._first):
-                self._first = at
-            if self._last is None or earlier(self._last, at):
-                self._last = at
-
 
 @dataclass(slots=True)
 class Gathered:
@@ -122,14 +127,18 @@ class Gathered:
     size: int = 0
 
 
-class DocumentReader:
-    """A reader of one JSON document: a subclass says what it means in `document`."""
+class DocumentReader(Timed):
+    """A reader of one JSON document: a subclass says what it means in `document`.
+
+    records: what `document` counts as such: messages, for example.
+    """
 
     format: ClassVar[str]
     whole: ClassVar[bool] = True
 
     def __init__(self, content: bool = True) -> None:
         self.content = content
+        self.records = 0
         self._gathered = Gathered()
 
     def document(self, value: Any, out: list[Event]) -> None:
@@ -158,6 +167,7 @@ class DocumentReader:
             self.document(value, out)
         except (TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
             out.append(Skipped(None, f"of an unknown shape: {error}"))
+        out.append(Read(self.records, self._first, self._last))
         return out
 
 
