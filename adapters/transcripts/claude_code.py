@@ -43,8 +43,22 @@ from adapters.transcripts.reader import Head, LineReader, count, instant, mappin
 _SYNTHETIC = "<synthetic>"
 _INTERRUPTED = "[Request interrupted by user"
 _TYPES = frozenset(
-    "user assistant system summary progress result attachment stream_event cost-state file-history-snapshot "
-    "queue-operation last-prompt tools-used control_request".split()
+    (
+        "user",
+        "assistant",
+        "system",
+        "summary",
+        "progress",
+        "result",
+        "attachment",
+        "stream_event",
+        "cost-state",
+        "file-history-snapshot",
+        "queue-operation",
+        "last-prompt",
+        "tools-used",
+        "control_request",
+    )
 )
 _LIMIT = re.compile(r"usage limit|limit reached|hit your limit|rate.?limit|\b429\b", re.IGNORECASE)
 _STATUS = re.compile(r"\b(?:API Error:?|status|HTTP)\s*:?\s*\(?(\d{3})\b", re.IGNORECASE)
