@@ -34,8 +34,7 @@ from adapters.transcripts.events import (
     Silent,
 )
 from adapters.transcripts.lines import LONGEST
-from adapters.transcripts.reader import Head, instant
-from adapters.transcripts.span import Span
+from adapters.transcripts.reader import Head, Span, instant
 
 _STARTED = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 _NUMBER = r"(\d[\d,]{0,14}(?:\.\d{1,6})?[kM]?)"

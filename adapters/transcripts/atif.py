@@ -32,8 +32,7 @@ from adapters.transcripts.events import (
     Turn,
 )
 from adapters.transcripts.litellm import known, split
-from adapters.transcripts.reader import DocumentReader, Head, count, instant, mapping, money, words
-from adapters.transcripts.span import Span
+from adapters.transcripts.reader import DocumentReader, Head, Span, count, instant, mapping, money, words
 
 _CREATED = ("cache_creation_input_tokens", "cache_creation_tokens", "cache_write_tokens")
 _REASONING = ("reasoning_tokens", "reasoning_output_tokens")

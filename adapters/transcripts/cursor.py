@@ -39,13 +39,13 @@ from adapters.transcripts.reader import (
     DocumentReader,
     Head,
     LineReader,
+    Span,
     count,
     instant,
     mapping,
     money,
     words,
 )
-from adapters.transcripts.span import Span
 
 _STATUS = re.compile(r"\b(401|403|429|5\d\d)\b")
 

@@ -40,13 +40,13 @@ from adapters.transcripts.reader import (
     DocumentReader,
     Head,
     LineReader,
+    Span,
     count,
     instant,
     mapping,
     money,
     words,
 )
-from adapters.transcripts.span import Span
 
 _MAGIC = b"SQLite format 3\0"
 _SESSION = frozenset(("id", "source", "started_at"))

@@ -29,8 +29,7 @@ from adapters.transcripts.events import (
     ToolCall,
     ToolResult,
 )
-from adapters.transcripts.reader import DocumentReader, Head, count, instant, mapping, money, words
-from adapters.transcripts.span import Span
+from adapters.transcripts.reader import DocumentReader, Head, Span, count, instant, mapping, money, words
 
 _BLOCK = re.compile(r"```(?:bash|mswea_bash_command)\s*\n(.*?)\n```", re.DOTALL)
 _CODE = re.compile(r"\s*<returncode>(-?\d+)</returncode>")

@@ -46,13 +46,13 @@ from adapters.transcripts.reader import (
     DocumentReader,
     Head,
     LineReader,
+    Span,
     count,
     instant,
     mapping,
     money,
     words,
 )
-from adapters.transcripts.span import Span
 
 _KINDS = frozenset(
     (

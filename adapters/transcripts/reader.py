@@ -73,7 +73,36 @@ class Reader(Protocol):
         ...
 
 
-class LineReader:
+class Span:
+    """Knows the times of the first and the last record that had one."""
+
+    first: str | None = None
+    last: str | None = None
+
+    def saw(self, at: str | None) -> str | None:
+        """Note a record's time, which `instant` has made, and give it back."""
+        if at is None:
+            return None
+        first, last = self.first, self.last
+        if first is None or last is None:
+            self.first = self.last = at
+        elif len(at) == len(last) == len(first):
+            if at > last:
+                self.last = at
+            elif at < first:
+                self.first = at
+        elif earlier(last, at):
+            self.last = at
+        elif earlier(at, first):
+            self.first = at
+        return at
+
+    def read(self, records: int) -> Read:
+        """What was read by now."""
+        return Read(records, self.first, self.last)
+
+
+class LineReader(Span):
     """A reader of JSON lines: a subclass says what one object means in `record`.
 
     content: False leaves out what only a trajectory needs (texts, arguments,
@@ -87,8 +116,6 @@ class LineReader:
     def __init__(self, content: bool = True) -> None:
         self.content = content
         self._lines = Lines()
-        self._first: str | None = None
-        self._last: str | None = None
 
     def record(self, o: dict[str, Any], line: int, out: list[Event]) -> None:
         """Append the events of one object to `out`."""
@@ -123,25 +150,8 @@ class LineReader:
         if self._lines.skipped:
             out.extend(self._lines.skipped)
             self._lines.skipped.clear()
-        out.append(Read(len(records), self._first, self._last))
+        out.append(self.read(len(records)))
         return out
-
-    def saw(self, at: str | None) -> None:
-        """Note a record's time: `instant` has made it."""
-        if at is None:
-            return
-        first, last = self._first, self._last
-        if first is None or last is None:
-            self._first = self._last = at
-        elif len(at) == len(last) == len(first):
-            if at > last:
-                self._last = at
-            elif at < first:
-                self._first = at
-        elif earlier(last, at):
-            self._last = at
-        elif earlier(at, first):
-            self._first = at
 
 
 @dataclass(slots=True)
@@ -152,8 +162,11 @@ class Gathered:
     size: int = 0
 
 
-class DocumentReader:
-    """A reader of one JSON document: a subclass says what it means in `document`."""
+class DocumentReader(Span):
+    """A reader of one JSON document: a subclass says what it means in `document`.
+
+    records: what `document` counts as such: messages, for example.
+    """
 
     format: ClassVar[str]
     whole: ClassVar[bool] = True
@@ -161,6 +174,7 @@ class DocumentReader:
 
     def __init__(self, content: bool = True) -> None:
         self.content = content
+        self.records = 0
         self._gathered = Gathered()
 
     def document(self, value: Any, out: list[Event]) -> None:
@@ -189,6 +203,7 @@ class DocumentReader:
             self.document(value, out)
         except (TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
             out.append(Skipped(None, f"of an unknown shape: {error}"))
+        out.append(self.read(self.records))
         return out
 
 
