@@ -3,7 +3,7 @@
 - A call counts once, by its key; each of its fields counts with the largest
   value that was seen, whatever the order. Neither the sum nor the first.
 - What a harness reports (a turn's usage, a counter) is a second witness. Of
-  the two the larger is taken, field by field: a transcript may hold
+  the two the larger is taken, of input and of output: a transcript may hold
   placeholders and miss calls, a report may miss turns.
 - What another session did, whose history this one began with, is in no
   figure but `Figures.inherited`. A sighting that is no copy decides: then it
@@ -483,11 +483,11 @@ class Account:
                 _pour(each, sides if side else main)
                 _pour(each, shares.setdefault(model, _Sum()))
         turns = total(self._turns.values())
-        conversation = largest(main.total, turns)
+        conversation = better(main.total, turns)
         seen = total((conversation, sides.total))
         counter = self._grown()
         counted = counter.everything
-        everything = largest(seen, counted)
+        everything = better(seen, counted)
         calls = main.calls + sides.calls
         silent = self._silent
         cost, partly = self._cost(main, sides, counter.cost)
@@ -602,6 +602,27 @@ def largest(a: Tokens, b: Tokens) -> Tokens:
     if a == b:
         return a
     return Tokens(*(y if x is None else x if y is None else max(x, y) for x, y in zip(a, b, strict=True)))
+
+
+def better(a: Tokens, b: Tokens) -> Tokens:
+    """Of two witnesses of the same calls the one that saw more: of the input as a whole, and of the output.
+
+    A part of the input that the other one alone knows is taken out of
+    `fresh`, where it is then.
+    """
+    source, other = (a, b) if _seen(a) >= _seen(b) else (b, a)
+    fresh, parts = source.fresh, [source.cached, source.created]
+    for place, known in enumerate((other.cached, other.created)):
+        if parts[place] is None and known is not None and fresh is not None:
+            parts[place] = min(known, fresh)
+            fresh -= min(known, fresh)
+    most = largest(a, b)
+    return Tokens(fresh, parts[0], parts[1], most.output, most.reasoning, source.created_1h)
+
+
+def _seen(tokens: Tokens) -> tuple[int, int]:
+    """How much input, and how many of its parts are known."""
+    return sum(value or 0 for value in tokens[:3]), sum(value is not None for value in tokens[:3])
 
 
 def total(each: Iterable[Tokens]) -> Tokens:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from adapters.transcripts.account import Account, Figures, Usage, largest
+from adapters.transcripts.account import Account, Figures, Usage, largest, total
 from adapters.transcripts.events import (
     Call,
     Compacted,
@@ -175,9 +175,9 @@ class Trajectory:
             "notes": "\n".join(_notes(figures)) or None,
             "final_metrics": _known(
                 {
-                    "total_prompt_tokens": figures.tokens.input,
-                    "total_completion_tokens": figures.tokens.output,
-                    "total_cached_tokens": figures.tokens.cached,
+                    "total_prompt_tokens": figures.main.input,
+                    "total_completion_tokens": figures.main.output,
+                    "total_cached_tokens": figures.main.cached,
                     "total_cost_usd": figures.cost_reported,
                     "total_steps": len(main.steps),
                     "extra": extra,
@@ -190,6 +190,7 @@ class Trajectory:
                     "trajectory_id": side,
                     "agent": _known(agent),
                     "steps": _written(thread.steps, sides.keys()),
+                    "final_metrics": _totals(thread.steps),
                 }
                 for side, thread in sides.items()
             ]
@@ -246,6 +247,19 @@ def _metrics(step: _Step) -> dict[str, Any] | None:
             }
         )
         or None
+    )
+
+
+def _totals(steps: list[_Step]) -> dict[str, Any]:
+    """The sums of a sub-agent's own steps: those of its parent are without them."""
+    usage = Usage.of(total(step.tokens for step in steps if step.tokens is not None and not step.copied))
+    return _known(
+        {
+            "total_prompt_tokens": usage.input,
+            "total_completion_tokens": usage.output,
+            "total_cached_tokens": usage.cached,
+            "total_steps": len(steps),
+        }
     )
 
 

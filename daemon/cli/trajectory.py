@@ -37,8 +37,10 @@ def command(
 ) -> None:
     """Write a transcript of any harness as a trajectory in the Agent Trajectory Interchange Format, ATIF 1.7.
 
-    Sub-agents are embedded. An ATIF file of any version 1 may be given too. The
-    figures that `mh measure` prints stand in final_metrics.
+    Sub-agents are embedded. An ATIF file of any version 1 may be given too. What
+    `mh measure` says of the session stands in final_metrics.extra.megaharness;
+    the totals of ATIF are those of the main conversation, as each sub-agent
+    has its own.
     """
     from adapters.transcripts import page, report, sessions
     from adapters.transcripts.trajectory import Trajectory, whole

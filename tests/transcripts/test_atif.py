@@ -79,7 +79,7 @@ def test_a_total_is_a_second_witness() -> None:
         "total_cost_usd": 0.5,
     }
     each = figures(trajectory(*RUN, final_metrics=final))
-    assert (each.tokens.input, each.tokens.output, each.cost_reported) == (520, 40, 0.5)
+    assert (each.tokens.input, each.tokens.output, each.cost_reported) == (500, 40, 0.5)
     bare = figures(trajectory(agent(1), agent(2), final_metrics=final))
     assert (bare.tokens.input, bare.tokens.cached, bare.tokens.output, bare.turns) == (500, 300, 35, 2)
     assert bare.lower_bounds == ()

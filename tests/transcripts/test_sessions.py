@@ -211,6 +211,6 @@ def test_each_file_of_the_corpus_is_claimed_by_its_own_folder(corpus: Path) -> N
     assert wrong == [
         (
             "Dicklesworthstone_coding_agent_session_search__tests__fixtures__html_export__real_sessions__codex_api_design.jsonl",
-            "claude-code",
+            "exported",
         )
     ]
