@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import drops, idle, sizes, survival, throughput
+from benchmarks import drops, idle, sizes, survival, throughput, transcripts
 from benchmarks.figure import Figure, table
 
 
@@ -29,9 +29,11 @@ class Counts:
     views: int = 30
     files: int = 100_000
     sessions: int = 50
+    megabytes: int = 100
+    rounds: int = 7
 
 
-QUICK = Counts(drops=25, tracks=40, seconds=15.0, views=10, files=10_000, sessions=10)
+QUICK = Counts(drops=25, tracks=40, seconds=15.0, views=10, files=10_000, sessions=10, megabytes=30, rounds=3)
 
 
 def parts(counts: Counts) -> dict[str, Callable[[], list[Figure]]]:
@@ -41,6 +43,7 @@ def parts(counts: Counts) -> dict[str, Callable[[], list[Figure]]]:
         "idle": lambda: idle.measure(counts.seconds, counts.views),
         "files": lambda: sizes.large(counts.files, counts.seconds),
         "sessions": lambda: sizes.many(counts.sessions),
+        "transcripts": lambda: transcripts.measure(counts.megabytes, counts.rounds),
     }
 
 
