@@ -263,6 +263,7 @@ class Account:
         self._prompts: set[int] = set()
         self._compactions: set[int] = set()
         self._counted: dict[str, set[int]] = {}
+        self._tallies: dict[str, int] = {}
         self._turns: dict[int, Tokens] = {}
         self._counters: dict[str, dict[str, _Counted]] = {}
         self._endings: list[Ending] = []
@@ -287,6 +288,8 @@ class Account:
                 self._tool(event)  # type: ignore[arg-type]
             elif kind is ToolResult:
                 self._result(event)  # type: ignore[arg-type]
+            elif kind is Counted:
+                self._count(event)  # type: ignore[arg-type]
             else:
                 self._other(event)
 
@@ -401,6 +404,13 @@ class Account:
             if result.failed and hash(result.key) not in self._others:
                 self._failed.add(hash(result.key))
 
+    def _count(self, counted: Counted) -> None:
+        what, key, times = counted
+        if key is None:
+            self._tallies[what] = self._tallies.get(what, 0) + times
+        else:
+            self._counted.setdefault(what, set()).add(hash(key))
+
     def _other(self, event: Event) -> None:
         match event:
             case Read(records, first, last):
@@ -412,8 +422,6 @@ class Account:
             case Prompt(key, side=side, by=by):
                 if not side and by == "user" and hash(key) not in self._others:
                     self._prompts.add(hash(key))
-            case Counted(what, key):
-                self._counted.setdefault(what, set()).add(hash(key))
             case Turn(key, _, tokens):
                 if tokens is not None:
                     name = hash(key)
@@ -517,7 +525,9 @@ class Account:
             skipped_lines=self._skipped_lines,
             skipped=tuple(self._skipped),
             torn=self._torn,
-            counts={name: len(keys) for name, keys in sorted(self._counted.items())},
+            counts=dict(
+                sorted((self._tallies | {name: len(keys) for name, keys in self._counted.items()}).items())
+            ),
             lower_bounds=(),
             notes=tuple(self._notes),
         )

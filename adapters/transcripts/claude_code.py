@@ -46,7 +46,7 @@ from adapters.transcripts.events import (
     ToolResult,
     Turn,
 )
-from adapters.transcripts.reader import Copies, Head, LineReader, count, instant, mapping, money, words
+from adapters.transcripts.reader import Copies, Head, LineReader, count, mapping, money, words
 
 _SYNTHETIC = "<synthetic>"
 _INTERRUPTED = "[Request interrupted by user"
@@ -109,10 +109,7 @@ class ClaudeCode(LineReader):
         return sure
 
     def record(self, o: dict[str, Any], line: int, out: list[Event]) -> None:
-        at = o.get("timestamp")
-        if at is not None:
-            at = instant(at)
-            self.saw(at)
+        at = self.at(o.get("timestamp"))
         kind = o.get("type")
         if kind == "assistant":
             self._assistant(o, line, at, out)

@@ -23,7 +23,6 @@ What the formats do that a count has to know:
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, ClassVar
 
@@ -42,7 +41,8 @@ from adapters.transcripts.events import (
     ToolCall,
     ToolResult,
 )
-from adapters.transcripts.reader import Copies, Head, LineReader, count, instant, mapping, words
+from adapters.transcripts.lines import Malformed, parse
+from adapters.transcripts.reader import Copies, Head, LineReader, count, mapping, words
 
 _ROLLOUT = frozenset(
     ("session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state")
@@ -99,10 +99,7 @@ class Rollout(LineReader):
         return sure
 
     def record(self, o: dict[str, Any], line: int, out: list[Event]) -> None:
-        at = o.get("timestamp")
-        if at is not None:
-            at = instant(at)
-            self.saw(at)
+        at = self.at(o.get("timestamp"))
         kind = o.get("type")
         payload = o.get("payload")
         if type(payload) is dict:
@@ -114,7 +111,7 @@ class Rollout(LineReader):
                 model = payload.get("model")
                 if type(model) is str and model:
                     self._model = model
-                    out.append(Counted(f"turn contexts of {model}", line))
+                    self.tally[f"turn contexts of {model}"] += 1
             elif kind == "token_usage_record":
                 self._usage_record(payload, at, out)
             elif kind == "session_meta":
@@ -175,7 +172,7 @@ class Rollout(LineReader):
             self._ending = None
             out.append(Counted("turns started", words(event.get("turn_id")) or line))
         elif kind == "context_compacted":
-            out.append(Counted("compactions announced", line))
+            self.tally["compactions announced"] += 1
         elif kind == "exec_command_end":
             self._command_ended(event.get("call_id"), event, at, out)
         elif kind == "item_completed":
@@ -205,11 +202,11 @@ class Rollout(LineReader):
 
     def _token_count(self, info: object, line: int, at: str | None, out: list[Event]) -> None:
         if type(info) is not dict:
-            out.append(Counted("token counts without numbers", line))
+            self.tally["token counts without numbers"] += 1
             return
         total = info.get("total_token_usage")
         last = info.get("last_token_usage")
-        out.append(Counted("token counts", line))
+        self.tally["token counts"] += 1
         if self._own_records:
             return
         if type(total) is not dict:
@@ -219,12 +216,12 @@ class Rollout(LineReader):
         tokens = _tokens(total)
         key = _key(total)
         if key in self._totals:
-            out.append(Counted("token counts written again", line))
+            self.tally["token counts written again"] += 1
             return
         self._totals.add(key)
         used = _tokens(last) if type(last) is dict else _difference(tokens, self._total)
         if self._total is not None and _below(tokens, self._total):
-            out.append(Counted("counter resets", line))
+            self.tally["counter resets"] += 1
         self._total = tokens
         self._next(key, at, used, out)
 
@@ -246,13 +243,13 @@ class Rollout(LineReader):
         kind = item.get("type") or ("message" if "role" in item else None)
         if kind == "message":
             role = item.get("role")
-            out.append(Counted(f"{role} messages", words(item.get("id")) or line))
+            self.tally[f"{role} messages"] += 1
             if self.content and role == "assistant":
                 self._speak(item.get("content"), at, out)
             elif role == "user" and bare:
                 self._prompt("bare", words(item.get("id")) or f"line {line}", at, item.get("content"), out)
         elif kind == "reasoning":
-            out.append(Counted("reasoning items", words(item.get("id")) or line))
+            self.tally["reasoning items"] += 1
             if self.content:
                 for each in item.get("summary") or ():
                     self._speak(mapping(each).get("text"), at, out, thought=True)
@@ -310,8 +307,7 @@ class Exec(LineReader):
         return 85 if any(kind.startswith(("thread", "turn.")) for kind in own) else 60 if own else 0
 
     def record(self, o: dict[str, Any], line: int, out: list[Event]) -> None:
-        at = instant(o.get("timestamp"))
-        self.saw(at)
+        at = self.at(o.get("timestamp"))
         kind = o.get("type")
         if kind in ("thread.started", "turn.started") and not self._turns:
             out += (Silent("turns"), Silent("tool calls"))
@@ -338,7 +334,7 @@ class Exec(LineReader):
             out.append(failure(text, at))
         elif kind == "error":
             self._error = words(o.get("message")) or self._error
-            out.append(Counted("errors", line))
+            self.tally["errors"] += 1
         elif kind in ("item.started", "item.updated", "item.completed"):
             self._item(o, line, at, out)
 
@@ -413,8 +409,8 @@ def _value(arguments: object) -> object:
     """Arguments are JSON in a string; anything else stays as it is."""
     if type(arguments) is str:
         try:
-            return json.loads(arguments)
-        except (ValueError, RecursionError):
+            return parse(arguments.encode("utf-8", "surrogatepass"))
+        except Malformed:
             return arguments
     return arguments
 

@@ -197,10 +197,14 @@ class Compacted(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Something that the format has a name for, counted by key: shown as it is, in no sum."""
+    """Something that the format has a name for: shown as it is, in no sum.
+
+    key: counted once for each; None: so many `times` more, whatever they were.
+    """
 
     what: str
-    key: str | int
+    key: str | int | None
+    times: int = 1
 
 
 class Silent(NamedTuple):

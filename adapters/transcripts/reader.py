@@ -7,12 +7,13 @@ that a new harness brings its own.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal, Protocol
 
-from adapters.transcripts.events import Event, Read, Skipped
+from adapters.transcripts.events import Counted, Event, Read, Skipped
 from adapters.transcripts.lines import Lines, Malformed, parse
 
 #: Bytes that are parsed before what they say is used. Measured: 16 to 128 KiB are best, 1 MiB takes half as long again.
@@ -97,6 +98,25 @@ class Span:
             self.first = at
         return at
 
+    def at(self, value: object) -> str | None:
+        """A record's time, noted: `instant` and `saw` in one."""
+        first, last = self.first, self.last
+        # Written out for the form that nearly every line has: it is asked once for each of them.
+        if (
+            type(value) is str
+            and last is not None
+            and first is not None
+            and len(value) == len(last) == len(first)
+            and value[-1] == "Z"
+            and value[0] <= "9"
+        ):
+            if value > last:
+                self.last = value
+            elif value < first:
+                self.first = value
+            return value
+        return None if value is None else self.saw(instant(value))
+
     def read(self, records: int) -> Read:
         """What was read by now."""
         return Read(records, self.first, self.last)
@@ -107,6 +127,7 @@ class LineReader(Span):
 
     content: False leaves out what only a trajectory needs (texts, arguments,
         results), which makes it faster.
+    tally: how many records there were of what; told as `Counted` without keys.
     """
 
     format: ClassVar[str]
@@ -115,6 +136,7 @@ class LineReader(Span):
 
     def __init__(self, content: bool = True) -> None:
         self.content = content
+        self.tally: defaultdict[str, int] = defaultdict(int)
         self._lines = Lines()
 
     def record(self, o: dict[str, Any], line: int, out: list[Event]) -> None:
@@ -150,6 +172,9 @@ class LineReader(Span):
         if self._lines.skipped:
             out.extend(self._lines.skipped)
             self._lines.skipped.clear()
+        if self.tally:
+            out.extend(Counted(what, None, times) for what, times in self.tally.items())
+            self.tally.clear()
         out.append(self.read(len(records)))
         return out
 
