@@ -455,9 +455,9 @@ class Account:
             self._within = _completed(self._within, opened)
 
     @property
-    def keys(self) -> Iterable[int]:
+    def keys(self) -> frozenset[int]:
         """What was seen, for the accounts of sessions that may have copied it."""
-        return chain(self._calls, self._tools, self._prompts, self._compactions)
+        return frozenset(chain(self._calls, self._tools, self._prompts, self._compactions))
 
     @property
     def opened(self) -> Opened:

@@ -69,7 +69,7 @@ def test_what_another_session_did_is_inherited_though_no_row_says_so() -> None:
         Compacted("c", None),
     )
     parent.add(done)
-    found = figures(*done, Prompt("q", None, "on"), *OWN, others=frozenset(parent.keys))
+    found = figures(*done, Prompt("q", None, "on"), *OWN, others=parent.keys)
     assert (found.tokens.input, found.inherited.input, found.turns) == (20, 10, 1)
     assert (found.tool_calls, found.tool_errors, found.prompts, found.compactions) == (1, 1, 1, 0)
 

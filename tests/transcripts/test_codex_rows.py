@@ -64,7 +64,7 @@ def test_a_forks_call_is_its_own_though_its_parent_went_on_to_the_same_total() -
     fork = figures(
         meta("f", forked_from_id="p", history_base=base),
         record("r3", (5, 2), (15, 3)),
-        others=frozenset(parent.keys),
+        others=parent.keys,
     )
     assert (fork.tokens.input, fork.tokens.output, fork.turns, fork.inherited.input) == (5, 2, 1, None)
     assert fork.opened.forked == "p"

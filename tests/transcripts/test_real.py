@@ -266,7 +266,7 @@ def test_claude_resume_and_fork(claude: Claude, provider: Provider) -> None:
     assert (parent.figures().prompts, parent.figures().inherited.input) == (3, None)
 
     copied = tokens((first.bill.of("") + more.bill).usage)
-    for others in (frozenset[int](), frozenset(parent.keys)):
+    for others in (frozenset[int](), parent.keys):
         fork = figures(ClaudeCode, *fork_files, others=others)
         agree(fork, played(forked))
         assert tokens(fork.inherited) == copied
@@ -356,7 +356,7 @@ def test_claude_compacted(claude: Claude, provider: Provider) -> None:
     agree(found, played(first, summary, after), calls=False)
     assert tokens(found.main) == tokens((first.bill + after.bill).usage)
     assert (found.turns, found.compactions, found.lower_bounds) == (3, 1, ("turns",))
-    agree(figures(ClaudeCode, *claude.session(fork_name), others=frozenset(parent.keys)), played(forked))
+    agree(figures(ClaudeCode, *claude.session(fork_name), others=parent.keys), played(forked))
     agree(figures(ClaudeCode, *claude.session(fork_name)), played(forked))
 
 
@@ -469,7 +469,7 @@ def test_codex_resume_and_fork(codex: Codex, provider: Provider) -> None:
     parent = counted(Rollout, [codex.rollout(thread)])
     agree(parent.figures(), played(first, more, on))
     assert (parent.figures().prompts, parent.figures().tool_errors) == (3, 1)
-    for others in (frozenset[int](), frozenset(parent.keys)):
+    for others in (frozenset[int](), parent.keys):
         fork = figures(Rollout, codex.rollout(fork_thread), others=others)
         agree(fork, played(forked))
         assert (fork.prompts, fork.tool_errors) == (1, 1)
