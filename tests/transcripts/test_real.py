@@ -382,17 +382,38 @@ def test_claude_refused(claude: Claude, provider: Provider, failure: Step, kind:
         assert (found.ending.kind, found.ending.code) == (kind, code)
 
 
-@pytest.mark.parametrize(
-    "trouble", [fail(500), Step(BLOCKS.blocks, BLOCKS.usage, cut=True)], ids=["500", "cut"]
-)
-def test_claude_tried_again(claude: Claude, provider: Provider, trouble: Step) -> None:
-    """What the first try had sent before it broke off is in no figure: nobody was told its end."""
-    run = provider.play("again", [trouble, BLOCKS, say("Done.", Usage(fresh=10, output=7))])
+def test_claude_tried_again(claude: Claude, provider: Provider) -> None:
+    run = provider.play("again", [fail(500), BLOCKS, say("Done.", Usage(fresh=10, output=7))])
     name = new()
     ran = claude.print(run, "--session-id", name, "go")
     assert ran.code == 0, ran.stderr
     for found in (figures(ClaudeCode, ran.stdout), figures(ClaudeCode, *claude.session(name))):
         agree(found, played(run))
+
+
+def test_claude_a_stream_that_breaks_off_is_tried_again(claude: Claude, provider: Provider) -> None:
+    """Of the broken one the program counts what it had read when it broke, if anything: no row says so."""
+    run = provider.play(
+        "cut", [Step(BLOCKS.blocks, BLOCKS.usage, cut=True), BLOCKS, say("Done.", Usage(fresh=10, output=7))]
+    )
+    name = new()
+    ran = claude.print(run, "--session-id", name, "go")
+    assert ran.code == 0, ran.stderr
+    bill = played(run)
+    (broken,) = (charge.usage for charge in bill.charges if charge.cut)
+    stream, found = figures(ClaudeCode, ran.stdout), figures(ClaudeCode, *claude.session(name))
+    assert stream.tokens == found.tokens
+    if found.tokens.input == bill.usage.input:
+        agree(stream, bill)
+        agree(found, bill)
+        return
+    # A result counts it in its turn, a session file in cost-state alone.
+    assert tokens(found.main) == tokens(bill.usage)
+    for each in (found.tokens, stream.tokens, stream.main):
+        assert tokens(each)[:3] == tokens(bill.usage + broken)[:3]
+        assert (each.output or 0) >= bill.usage.output
+    for both in (stream, found):
+        assert (both.turns, both.tool_calls, both.lower_bounds) == (bill.calls, bill.tools, ("turns",))
 
 
 # Codex
