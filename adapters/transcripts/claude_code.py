@@ -21,7 +21,8 @@ What the format does that a count has to know (measured with 1.0.98 to
   with the ids of their messages. They say whose they were: ``forkedFrom``,
   since 2.1.3xx ``requestSessionId`` and only those of the model.
 - A stream shows of a sub-agent the messages that ask for tools, not those
-  that only speak (``--forward-subagent-text`` shows them too).
+  that only speak (``--forward-subagent-text`` shows them too), and nothing
+  of a sub-agent's own sub-agents.
 - ``subtype: success`` may stand beside ``is_error: true``; then it failed.
 """
 
@@ -272,6 +273,8 @@ class ClaudeCode(LineReader):
                 out.append(Compacted(words(o.get("uuid")) or f"line {line}", at))
             case "task_started" if o.get("task_type") == "local_agent":
                 out.append(Silent("turns"))
+                if (count(o.get("spawn_depth")) or 0) > 1:
+                    out.append(Silent("tool calls"))
             case "api_retry":
                 out.append(Counted("retries", f"{o.get('uuid') or line}"))
             case _:

@@ -118,7 +118,9 @@ def test_a_stream_with_a_sub_agent_shows_not_all_of_its_calls() -> None:
     started = {"type": "system", "subtype": "task_started", "task_type": "local_agent", "session_id": "one"}
     found = figures(started, said("a", 10, 1, session_id="one"))
     assert found.turns == 1
-    assert "turns" in found.lower_bounds
+    assert found.lower_bounds == ("turns",)
+    deeper = figures({**started, "spawn_depth": 2}, said("a", 10, 1, session_id="one"))
+    assert deeper.lower_bounds == ("turns", "tool_calls")
     assert "turns" not in figures({**started, "task_type": "local_bash"}, said("a", 1, 1)).lower_bounds
 
 

@@ -184,6 +184,42 @@ def test_claude_blocks_tools_and_a_sub_agent_of_another_model(claude: Claude, pr
     assert (together.figures().turns, together.figures().tool_calls) == (bill.calls, bill.tools)
 
 
+def test_claude_sub_agents_side_by_side_and_inside_each_other(claude: Claude, provider: Provider) -> None:
+    def agent(marker: str) -> Tool:
+        return Tool(AGENT.name, {**AGENT.asked({}), "prompt": f"{marker}: look"})
+
+    run = provider.play(
+        "deep",
+        [
+            Step((agent("ONE"), agent("TWO")), Usage(fresh=10, output=40)),
+            say("Done.", Usage(fresh=1, output=1)),
+        ],
+        {
+            "ONE": [
+                Step((agent("DEEP"),), Usage(fresh=100, output=10)),
+                say("One.", Usage(fresh=200, output=20)),
+            ],
+            "TWO": [
+                Step((bash("ls"),), Usage(fresh=300, output=30)),
+                say("Two.", Usage(fresh=400, output=40)),
+            ],
+            "DEEP": [
+                Step((bash("ls"),), Usage(fresh=1000, output=50)),
+                say("Deep.", Usage(fresh=2000, output=60)),
+            ],
+        },
+    )
+    name = new()
+    ran = claude.print(run, "--session-id", name, "go", CLAUDE_CODE_DISABLE_BACKGROUND_TASKS="1")
+    assert ran.code == 0, ran.stderr
+    assert len(claude.session(name)) == 4
+    agree(figures(ClaudeCode, *claude.session(name)), played(run))
+    stream = figures(ClaudeCode, ran.stdout)
+    agree(stream, run.bill, calls=False)
+    # The stream shows the inner agent's start, and nothing that it did.
+    assert (stream.tool_calls, stream.lower_bounds) == (run.bill.tools - 1, ("turns", "tool_calls"))
+
+
 def test_claude_a_sub_agent_in_the_background_makes_two_results(claude: Claude, provider: Provider) -> None:
     last = [say("I wait.", Usage(fresh=10, cached=2100, output=7)), say("Done.", Usage(fresh=11, output=8))]
     run = provider.play("background", [asks(), *last], {SIDE: LOOKS})
@@ -349,17 +385,38 @@ def test_claude_refused(claude: Claude, provider: Provider, failure: Step, kind:
         assert (found.ending.kind, found.ending.code) == (kind, code)
 
 
-@pytest.mark.parametrize(
-    "trouble", [fail(500), Step(BLOCKS.blocks, BLOCKS.usage, cut=True)], ids=["500", "cut"]
-)
-def test_claude_tried_again(claude: Claude, provider: Provider, trouble: Step) -> None:
-    """What the first try had sent before it broke off is in no figure: nobody was told its end."""
-    run = provider.play("again", [trouble, BLOCKS, say("Done.", Usage(fresh=10, output=7))])
+def test_claude_tried_again(claude: Claude, provider: Provider) -> None:
+    run = provider.play("again", [fail(500), BLOCKS, say("Done.", Usage(fresh=10, output=7))])
     name = new()
     ran = claude.print(run, "--session-id", name, "go")
     assert ran.code == 0, ran.stderr
     for found in (figures(ClaudeCode, ran.stdout), figures(ClaudeCode, *claude.session(name))):
         agree(found, played(run))
+
+
+def test_claude_a_stream_that_breaks_off_is_tried_again(claude: Claude, provider: Provider) -> None:
+    """Of the broken one the program counts what it had read when it broke, if anything: no row says so."""
+    run = provider.play(
+        "cut", [Step(BLOCKS.blocks, BLOCKS.usage, cut=True), BLOCKS, say("Done.", Usage(fresh=10, output=7))]
+    )
+    name = new()
+    ran = claude.print(run, "--session-id", name, "go")
+    assert ran.code == 0, ran.stderr
+    bill = played(run)
+    (broken,) = (charge.usage for charge in bill.charges if charge.cut)
+    stream, found = figures(ClaudeCode, ran.stdout), figures(ClaudeCode, *claude.session(name))
+    assert stream.tokens == found.tokens
+    if found.tokens.input == bill.usage.input:
+        agree(stream, bill)
+        agree(found, bill)
+        return
+    # A result counts it in its turn, a session file in cost-state alone.
+    assert tokens(found.main) == tokens(bill.usage)
+    for each in (found.tokens, stream.tokens, stream.main):
+        assert tokens(each)[:3] == tokens(bill.usage + broken)[:3]
+        assert (each.output or 0) >= bill.usage.output
+    for both in (stream, found):
+        assert (both.turns, both.tool_calls, both.lower_bounds) == (bill.calls, bill.tools, ("turns",))
 
 
 # Codex
@@ -488,13 +545,15 @@ def test_codex_compacted(codex: Codex, provider: Provider) -> None:
     agree(figures(Exec, ran.stdout), run.bill, calls=False)
 
 
-def test_codex_sub_agent(codex: Codex, provider: Provider) -> None:
+@pytest.mark.parametrize("fork", [False, True], ids=["alone", "forked"])
+def test_codex_sub_agent(codex: Codex, provider: Provider, fork: bool) -> None:
+    """Its thread may begin with a copy of its parent's history, which holds no usage."""
     space = "multi_agent_v1"
     run = provider.play(
         "agent",
         [
             Step(
-                (Tool(f"{space}/spawn_agent", {"message": f"{SIDE}: look"}),),
+                (Tool(f"{space}/spawn_agent", {"message": f"{SIDE}: look", "fork_context": fork}),),
                 Usage(fresh=10, output=40, reasoning=3),
             ),
             Step((Tool(f"{space}/wait_agent", spawned),), Usage(fresh=20, cached=100, output=4)),
