@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -102,6 +104,19 @@ def agree(found: Figures, bill: Bill, *, calls: bool = True) -> None:
         assert tokens(by_model[name].usage) == tokens(used)
         assert by_model[name].calls == bill.of(model=name).calls
         assert (by_model[name].tokens.created_1h or 0) == used.created_1h
+
+
+def agree_as_a_folder(path: Path, sessions_of: int, bill: Bill) -> None:
+    """What `mh measure FOLDER` says: the rows add up to the total, and the total to the bill."""
+    argv = [sys.executable, "-P", "-m", "daemon", "measure", "--json", str(path)]
+    told = json.loads(subprocess.run(argv, capture_output=True, check=True).stdout)
+    rows, totals = told["sessions"], told["totals"]
+    assert len(rows) == totals["sessions"] == sessions_of
+    names = ("input", "cached", "cache_created", "output", "reasoning")
+    assert tuple(totals["tokens"][name] or 0 for name in names) == tokens(bill.usage)
+    for name in names:
+        assert sum(row["tokens"][name] or 0 for row in rows) == totals["tokens"][name] or 0
+    assert (totals["turns"], totals["tool_calls"]) == (bill.calls, bill.tools)
 
 
 def played(*runs: Run) -> Bill:
@@ -284,6 +299,7 @@ def test_claude_resume_and_fork(claude: Claude, provider: Provider) -> None:
         ClaudeCode, streams["first"], streams["more"], streams["on"]
     ).cost_reported == pytest.approx(sum(costs) - costs[2])
     assert parent.figures().cost_reported == pytest.approx(sum(costs) - costs[2])
+    agree_as_a_folder(claude.config / "projects", 2, played(first, more, forked, on))
 
 
 def test_claude_partial_messages_have_the_final_counts(claude: Claude, provider: Provider) -> None:
@@ -504,6 +520,7 @@ def test_codex_resume_and_fork(codex: Codex, provider: Provider) -> None:
 
     for past, run in (((), first), ((first,), more), ((first, more), forked), ((first, more), on)):
         agree(figures(Exec, streams[run.name]), played(*past, run), calls=False)
+    agree_as_a_folder(codex.config / "sessions", 2, played(first, more, forked, on))
     # All streams of the thread in one account: its total, once.
     agree(
         figures(Exec, streams["first"], streams["more"], streams["on"]), played(first, more, on), calls=False
@@ -648,5 +665,7 @@ def test_opencode_says_of_each_step_what_was_billed(tmp_path: Path, provider: Pr
         assert sum(said, Usage()) == played(run).usage
         assert len(steps) == run.bill.calls
         kind = reader_of(head_of("", stream.stdout, whole=True))
-        if kind is not None:
-            agree(figures(kind, stream.stdout), run.bill, calls=False)
+        assert kind is not None
+        agree(figures(kind, stream.stdout), run.bill, calls=False)
+    # Its database has both, as one session.
+    agree_as_a_folder(opencode.home / "DATA" / "opencode", 1, played(first, more))
