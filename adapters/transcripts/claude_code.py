@@ -28,9 +28,9 @@ What the format does that a count has to know (measured with 1.0.98 to
 
 from __future__ import annotations
 
-import re
 from typing import Any, ClassVar
 
+from adapters.transcripts.endings import failure
 from adapters.transcripts.events import (
     Call,
     Compacted,
@@ -69,8 +69,6 @@ _TYPES = frozenset(
         "control_request",
     ]
 )
-_LIMIT = re.compile(r"usage limit|limit reached|hit your limit|rate.?limit|\b429\b", re.IGNORECASE)
-_STATUS = re.compile(r"\b(?:API Error:?|status|HTTP)\s*:?\s*\(?(\d{3})\b", re.IGNORECASE)
 
 
 class ClaudeCode(LineReader):
@@ -393,19 +391,7 @@ def _result_ending(o: dict[str, Any], at: str | None) -> Ending:
     if o.get("stop_reason") == "refusal":
         return Ending("provider", "refusal", text, weight, at)
     status = count(o.get("api_error_status"))
-    return _failure(status, text, subtype if subtype != "success" else (reason or "error"), weight, at)
-
-
-def _failure(status: int | None, text: str, otherwise: str, weight: int, at: str | None) -> Ending:
-    if status is None and (found := _STATUS.search(text)):
-        status = int(found.group(1))
-    if "not your usage limit" in text:
-        return Ending("provider", "rate_limit", text, weight, at)
-    if status in (401, 403):
-        return Ending("auth", str(status), text, weight, at)
-    if status == 429 or (status is None and _LIMIT.search(text)):
-        return Ending("limit", str(status or "usage"), text, weight, at)
-    return Ending("provider", str(status) if status is not None else otherwise, text, weight, at)
+    return failure(status, text, at, weight, subtype if subtype != "success" else (reason or "error"))
 
 
 def _last_words(o: dict[str, Any], at: str | None) -> Ending | None:
@@ -422,7 +408,7 @@ def _last_words(o: dict[str, Any], at: str | None) -> Ending | None:
     if message.get("model") == _SYNTHETIC:
         if o.get("isApiErrorMessage") or o.get("is_api_error_message") or text.startswith("API Error"):
             status = count(o.get("apiErrorStatus") or o.get("api_error_status"))
-            return _failure(status, text, words(o.get("error")) or "api_error", 0, at)
+            return failure(status, text, at, 0, words(o.get("error")) or "api_error")
         return None
     match message.get("stop_reason"):
         case "end_turn" | "stop_sequence" as stop:

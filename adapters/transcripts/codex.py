@@ -26,6 +26,7 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
+from adapters.transcripts.endings import failure
 from adapters.transcripts.events import (
     Call,
     Compacted,
@@ -197,7 +198,7 @@ class Rollout(LineReader):
         error = event.get("error")
         if error:
             text = words(mapping(error).get("message")) or str(error)
-            return failure(text, at)
+            return failure(None, text, at)
         return Ending("clean", "", words(event.get("last_agent_message")) or "", 1, at)
 
     def _token_count(self, info: object, line: int, at: str | None, out: list[Event]) -> None:
@@ -331,7 +332,7 @@ class Exec(LineReader):
                 out.append(Counter(f"thread {self._thread}", at, _tokens(total)))
         elif kind == "turn.failed":
             text = words(mapping(o.get("error")).get("message")) or self._error or "turn.failed"
-            out.append(failure(text, at))
+            out.append(failure(None, text, at))
         elif kind == "error":
             self._error = words(o.get("message")) or self._error
             self.tally["errors"] += 1
@@ -358,20 +359,6 @@ class Exec(LineReader):
             text = words(item.get("text")) or words(mapping(item.get("content")).get("text"))
             if text:
                 out.append(Said(f"turn {self._turns}", at, text, "", kind == "reasoning"))
-
-
-def failure(text: str, at: str | None) -> Ending:
-    """How a turn ended that ended with this error."""
-    low = text.lower()
-    found = re.search(r"\b(?:status|http)\D{0,3}(\d{3})\b", low)
-    status = int(found.group(1)) if found else None
-    if status in (401, 403) or "unauthorized" in low:
-        return Ending("auth", str(status or 401), text, 1, at)
-    if status == 429 or "quota exceeded" in low or "usage limit" in low:
-        return Ending("limit", str(status or "quota"), text, 1, at)
-    if "ran out of room" in low or "context window" in low:
-        return Ending("provider", "context", text, 1, at)
-    return Ending("provider", str(status) if status else "error", text, 1, at)
 
 
 def _tokens(usage: dict[str, Any]) -> Tokens:

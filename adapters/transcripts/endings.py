@@ -11,7 +11,10 @@ import re
 from adapters.transcripts.events import Ending
 
 _STATUS = re.compile(r"\b(?:status(?: code)?|http|error|code)\b\W{0,4}([45]\d\d)\b", re.IGNORECASE)
-_LIMIT = re.compile(r"rate.?limit|usage limit|quota|too many requests|resource_exhausted", re.IGNORECASE)
+_LIMIT = re.compile(
+    r"rate.?limit|usage limit|limit reached|hit your limit|quota|too many requests|resource_exhausted",
+    re.IGNORECASE,
+)
 _AUTH = re.compile(r"unauthorized|unauthenticated|invalid api.?key|api.?key not valid", re.IGNORECASE)
 _CONTEXT = re.compile(
     r"context.?(?:window|length|overflow)|maximum context|prompt is too long|ran out of room", re.IGNORECASE
@@ -24,10 +27,13 @@ def failure(
     """How a session ended that ended with this error; `otherwise` is the code if nothing names it."""
     if status is None and (found := _STATUS.search(text)):
         status = int(found.group(1))
+    if "not your usage limit" in text:
+        return Ending("provider", "rate_limit", text, weight, at)
     if status in (401, 403) or (status is None and _AUTH.search(text)):
         return Ending("auth", str(status or 401), text, weight, at)
     if status == 429 or (status is None and _LIMIT.search(text)):
-        return Ending("limit", str(status or "quota"), text, weight, at)
+        named = "quota" if "quota" in text.lower() else "usage"
+        return Ending("limit", str(status or named), text, weight, at)
     if _CONTEXT.search(text):
         return Ending("provider", "context", text, weight, at)
     return Ending("provider", str(status) if status is not None else otherwise, text, weight, at)

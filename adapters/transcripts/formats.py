@@ -14,7 +14,7 @@ from typing import ClassVar, Final, Protocol
 
 from adapters.transcripts.events import Event
 from adapters.transcripts.lines import Lines, Malformed, parse
-from adapters.transcripts.reader import Head, Reader
+from adapters.transcripts.reader import SHAPES, Head, Reader
 
 GROUP: Final = "megaharness.transcripts"
 
@@ -67,15 +67,23 @@ def _sure(reader: type[Reader], head: Head) -> int:
     """How sure it is; a head whose fields are of a shape that it never saw is not of its format."""
     try:
         return reader.claims(head)
-    except (TypeError, ValueError, AttributeError, KeyError, IndexError):
+    except SHAPES:
         return 0
 
 
 def store_of(path: Path) -> type[Store] | None:
     """The store that is surest of a directory or file; None if none is."""
-    sure = [(store.claims(path), store) for store in known()[1]]
+    sure = [(_claimed(store, path), store) for store in known()[1]]
     best = max(sure, key=lambda each: each[0], default=(0, None))
     return best[1] if best[0] > 0 else None
+
+
+def _claimed(store: type[Store], path: Path) -> int:
+    """How sure it is; what cannot be looked at is not its."""
+    try:
+        return store.claims(path)
+    except (*SHAPES, OSError):
+        return 0
 
 
 def head_of(path: str, data: bytes, whole: bool) -> Head:

@@ -37,6 +37,7 @@ from adapters.transcripts.events import (
     ToolResult,
 )
 from adapters.transcripts.reader import (
+    SHAPES,
     DocumentReader,
     Head,
     LineReader,
@@ -218,7 +219,7 @@ def _of_row(
         _session(row, messages, content, span, out)
     except sqlite3.Error as error:
         out.append(Skipped(None, f"messages: {error}", torn=True))
-    except (TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+    except SHAPES as error:
         out.append(Skipped(None, f"of an unknown shape: {error}"))
     out.append(span.read(len(messages)))
     return out

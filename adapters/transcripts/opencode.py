@@ -47,6 +47,7 @@ from adapters.transcripts.events import (
 )
 from adapters.transcripts.lines import Malformed, parse
 from adapters.transcripts.reader import (
+    SHAPES,
     DocumentReader,
     Head,
     LineReader,
@@ -79,8 +80,6 @@ _PARTS: Final = frozenset(
 )
 #: A message and its parts.
 _Message = tuple[dict[str, Any], list[dict[str, Any]]]
-
-_SHAPES: Final = (TypeError, ValueError, AttributeError, KeyError, IndexError)
 
 
 class Run(LineReader):
@@ -259,7 +258,7 @@ def _told(info: dict[str, Any], messages: Iterable[_Message], content: bool) -> 
             else:
                 for part in parts:
                     _part(part, None, out, content)
-        except _SHAPES as error:
+        except SHAPES as error:
             out.append(Skipped(None, f"of an unknown shape: {message.get('id')}: {error}"))
     teller.end(out)
     return out

@@ -43,6 +43,7 @@ from adapters.transcripts.keys import own
 from adapters.transcripts.lines import Malformed, parse
 from adapters.transcripts.reader import (
     LARGEST,
+    SHAPES,
     DocumentReader,
     Head,
     LineReader,
@@ -75,7 +76,6 @@ _KINDS = frozenset(
 )
 #: What an agent of 0.x does that is no tool.
 _NO_TOOLS = frozenset(("message", "system", "recall", "null", "change_agent_state", "condensation"))
-_SHAPES = (TypeError, ValueError, AttributeError, KeyError, IndexError)
 
 
 class Conversation:
@@ -131,7 +131,7 @@ def _conversation(path: Path, state: Any, skipped: list[Event], content: bool) -
     counted = False
     try:
         counted = _state(mapping(state), out)
-    except _SHAPES as error:
+    except SHAPES as error:
         out.append(Skipped(None, f"base_state.json: of an unknown shape: {error}"))
     yield from out
     teller, span, records = _Teller(content, counted), Span(), 0
@@ -146,7 +146,7 @@ def _conversation(path: Path, state: Any, skipped: list[Event], content: bool) -
             records += 1
             try:
                 teller.event(event, span.saw(instant(event.get("timestamp"))), file.name, out)
-            except _SHAPES as error:
+            except SHAPES as error:
                 out.append(Skipped(None, f"{file.name}: of an unknown shape: {error}"))
         yield from out
     yield span.read(records)

@@ -39,6 +39,9 @@ class Head:
     document: Any = None
 
 
+#: What an unexpected shape of a record raises; nothing else is taken for one.
+SHAPES = (TypeError, ValueError, AttributeError, KeyError, IndexError, RecursionError)
+
 Copies = Literal["anywhere", "forked", "nowhere"]
 
 
@@ -166,7 +169,7 @@ class LineReader(Span):
         for number, o in records:
             try:
                 record(o, number, out)
-            except (TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+            except SHAPES as error:
                 # A field of a shape that nobody has seen: this record is lost, the file is not.
                 out.append(Skipped(number, f"of an unknown shape: {error}"))
         if self._lines.skipped:
@@ -226,7 +229,7 @@ class DocumentReader(Span):
             return out
         try:
             self.document(value, out)
-        except (TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+        except SHAPES as error:
             out.append(Skipped(None, f"of an unknown shape: {error}"))
         out.append(self.read(self.records))
         return out
