@@ -212,9 +212,38 @@ def test_the_starter_file_sets_nothing_and_its_comments_are_the_defaults() -> No
 
 def test_the_reference_names_every_setting() -> None:
     text = config.reference()
-    for model in (config.Settings, config.Limits, Harness):
+    for model in (config.Settings, config.Limits, Harness, config.ModelPrice):
         for name, field in model.model_fields.items():
-            if name not in ("limits", "harness"):
+            if name not in ("limits", "harness", "prices"):
                 assert f"{name}` | " in text
                 assert field.description is not None
                 assert field.description in text
+
+
+def test_prices() -> None:
+    text = '[prices."my-*"]\ninput = 2\noutput = 8.5\ncached = 0.25\nas_of = 2026-12-01\n[prices.plain]\ninput = 0\noutput = 0\n'
+    prices = parse(text).prices
+    assert (prices["my-*"].input, prices["my-*"].output, prices["my-*"].cached) == (2, 8.5, 0.25)
+    assert (prices["my-*"].cache_created, prices["my-*"].as_of) == (None, "2026-12-01")
+    assert prices["plain"].as_of == "settings"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("input = -1", "prices.m.input: -1 is too small: at least 0"),
+        ('input = "2"', 'prices.m.input: "2" is not a number; without quotes it would be: 2'),
+        ("input = nan", "prices.m.input"),
+        ("inptu = 2", "prices.m.inptu: there is no such setting; the nearest is prices.m.input"),
+        ("output = true", "prices.m.output: true is not a number"),
+    ],
+)
+def test_a_price_that_is_none(line: str, said: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse(f"[prices.m]\n{line}\n")
+    assert said in str(caught.value)
+
+
+def test_a_price_needs_both_sides() -> None:
+    with pytest.raises(SettingsError, match=r"megaharness.toml:1: prices.m.output: must be set"):
+        parse("[prices.m]\ninput = 1\n")
