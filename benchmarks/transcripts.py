@@ -25,7 +25,7 @@ from adapters.transcripts.account import Account
 from adapters.transcripts.claude_code import ClaudeCode
 from adapters.transcripts.codex import Rollout
 from adapters.transcripts.follow import Following
-from adapters.transcripts.reader import Reader
+from adapters.transcripts.reader import PIECE, Reader
 from benchmarks.figure import Figure
 from tests.transcripts.claude import answered, assistant, prompt
 from tests.transcripts.counting import lines
@@ -86,7 +86,7 @@ def ours(path: Path, reader: type[Reader]) -> float:
         start = time.perf_counter()
         account, one = Account(), reader(False)
         with path.open("rb", buffering=0) as file:
-            while data := file.read(1 << 20):
+            while data := file.read(PIECE):
                 account.add(one.feed(data))
         account.add(one.close())
         account.figures()

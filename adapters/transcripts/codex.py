@@ -48,6 +48,7 @@ from adapters.transcripts.reader import Copies, Head, LineReader, count, mapping
 _ROLLOUT = frozenset(
     ("session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state")
 )
+_SPOKEN = frozenset(("agent_message", "agent_reasoning"))
 _BARE = frozenset(("message", "reasoning", "function_call", "function_call_output", "local_shell_call"))
 _EXEC = ("thread.", "turn.", "item.", "thread/", "turn/", "item/")
 _CALLS = frozenset(
@@ -77,7 +78,7 @@ class Rollout(LineReader):
         self._forked: str | None = None
         self._own_records = False
         self._model: str | None = None
-        self._total: Tokens | None = None
+        self._total: dict[str, Any] = {}
         self._reemitted = 0
         self._totals: set[str] = set()
         self._ending: Ending | None = None
@@ -159,10 +160,10 @@ class Rollout(LineReader):
         elif kind == "user_message":
             text = event.get("message")
             self._prompt("event", f"user {at} {line if at is None else ''}", at, text, out)
-        elif kind == "agent_message":
-            self._speak(event.get("message"), at, out)
-        elif kind == "agent_reasoning":
-            self._speak(event.get("text"), at, out, thought=True)
+        elif kind in _SPOKEN:
+            if self.content:
+                text = event.get("message") or event.get("text")
+                self._speak(text, at, out, thought=kind == "agent_reasoning")
         elif kind == "turn.completed":
             usage = event.get("usage")
             if type(usage) is dict:
@@ -214,16 +215,15 @@ class Rollout(LineReader):
             if type(last) is dict:
                 self._next(f"{at} {sorted(last.items())}", at, _tokens(last), out)
             return
-        tokens = _tokens(total)
         key = _key(total)
         if key in self._totals:
             self.tally["token counts written again"] += 1
             return
         self._totals.add(key)
-        used = _tokens(last) if type(last) is dict else _difference(tokens, self._total)
-        if self._total is not None and _below(tokens, self._total):
+        used = _tokens(last) if type(last) is dict else _difference(_tokens(total), _tokens(self._total))
+        if _below(total, self._total):
             self.tally["counter resets"] += 1
-        self._total = tokens
+        self._total = total
         self._next(key, at, used, out)
 
     def _usage_record(self, record: dict[str, Any], at: str | None, out: list[Event]) -> None:
@@ -381,15 +381,20 @@ def _key(total: dict[str, Any]) -> str:
     return "%s/%s/%s/%s" % parts  # noqa: UP031  # half the time of the other ways
 
 
-def _difference(now: Tokens, before: Tokens | None) -> Tokens:
-    if before is None or _below(now, before):
+def _difference(now: Tokens, before: Tokens) -> Tokens:
+    """What a total grew by; all of it, if it began again."""
+    if any(a is not None and b is not None and a < b for a, b in zip(now, before, strict=True)):
         return now
-    pairs = zip(now, before, strict=True)
-    return Tokens(*(None if a is None else a - (b or 0) for a, b in pairs))
+    return Tokens(*(None if a is None else a - (b or 0) for a, b in zip(now, before, strict=True)))
 
 
-def _below(now: Tokens, before: Tokens) -> bool:
-    return any(a is not None and b is not None and a < b for a, b in zip(now, before, strict=True))
+def _below(now: dict[str, Any], before: dict[str, Any]) -> bool:
+    """Whether a total has become smaller: its counter began again."""
+    for name in ("input_tokens", "output_tokens"):
+        a, b = now.get(name), before.get(name)
+        if type(a) is int and type(b) is int and a < b:
+            return True
+    return False
 
 
 def _value(arguments: object) -> object:

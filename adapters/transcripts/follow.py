@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 from adapters.transcripts.account import Account, Figures
-from adapters.transcripts.reader import Reader
-from adapters.transcripts.sessions import PIECE
+from adapters.transcripts.reader import PIECE, Reader
 
 
 class Following:

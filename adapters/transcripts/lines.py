@@ -82,11 +82,11 @@ class Lines:
             number = self.number
             for piece in pieces:
                 number += 1
-                if not piece or piece.isspace():
-                    continue
                 try:
                     value = _decode(piece)
                 except (msgspec.MsgspecError, RecursionError):
+                    if not piece or piece.isspace():
+                        continue
                     value = self._slowly(number, piece)
                     if value is None:
                         continue

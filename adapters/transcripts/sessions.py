@@ -15,16 +15,12 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from adapters.transcripts import formats
 from adapters.transcripts.account import Account, Figures
 from adapters.transcripts.events import Call, Event, Opened, Prompt, Read, Said, Skipped, ToolCall, ToolResult
 from adapters.transcripts.lines import LONGEST
-from adapters.transcripts.reader import LARGEST, Copies, Head, Reader
-
-#: Bytes that are read at once.
-PIECE: Final = 1024 * 1024
+from adapters.transcripts.reader import LARGEST, PIECE, Copies, Head, Reader
 
 _SQLITE = b"SQLite format 3\0"
 
@@ -235,11 +231,12 @@ def _head(path: Path) -> Head | Unread:
         # Not one whole line: a very long one, or a document of many lines.
         limit = LARGEST if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") else LONGEST
         pieces = [data]
-        have = len(data)
+        looked = have = len(data)
         while have <= limit and (piece := file.read(PIECE)):
             pieces.append(piece)
             have += len(piece)
-            if b"\n" in piece:
+            if b"\n" in piece and have >= 2 * looked:
+                looked = have  # twice as much each time: looking costs no more than reading
                 early = formats.head_of(path.as_posix(), b"".join(pieces), whole=False)
                 if early.records and formats.reader_of(early) is not None:
                     return early
