@@ -41,6 +41,7 @@ class Kimi(LineReader):
         super().__init__(content)
         self._model: str | None = None
         self._tools: dict[str, str] = {}
+        self._results: dict[str, str] = {}
         self._ending: Ending | None = None
 
     @classmethod
@@ -63,11 +64,11 @@ class Kimi(LineReader):
             case "llm.request":
                 out.append(Counted(f"{o.get('kind')} requests", own(o)))
             case "context.append_loop_event":
-                self._event(mapping(o.get("event")), at, out)
+                self._event(o, mapping(o.get("event")), at, out)
             case _:
                 pass
 
-    def _event(self, event: dict[str, Any], at: str | None, out: list[Event]) -> None:
+    def _event(self, o: dict[str, Any], event: dict[str, Any], at: str | None, out: list[Event]) -> None:
         step = words(event.get("stepUuid")) or ""
         match event.get("type"):
             case "step.end":
@@ -87,7 +88,8 @@ class Kimi(LineReader):
                 result = mapping(event.get("result"))
                 failed = result.get("isError")
                 output = result.get("output") if self.content else None
-                key = self._tools.get(name, name)
+                # The same result written again belongs where it did, whatever tool has had the id since.
+                key = self._results.setdefault(own(o), self._tools.get(name, name))
                 out.append(ToolResult(key, at, output, failed if type(failed) is bool else None))
             case "content.part":
                 part = mapping(event.get("part"))
