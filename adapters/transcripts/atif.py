@@ -48,6 +48,10 @@ class Atif(DocumentReader):
         value = mapping(head.document)
         return 98 if str(value.get("schema_version", "")).startswith("ATIF-v") and "steps" in value else 0
 
+    def __init__(self, content: bool = True) -> None:
+        super().__init__(content)
+        self._tools: set[str] = set()
+
     def document(self, value: Any, out: list[Event]) -> None:
         agent = mapping(value.get("agent"))
         out.append(
@@ -119,9 +123,11 @@ class Atif(DocumentReader):
         if copied:
             return 0
         self._said(key, step, at, side, out)
+        names: dict[str, str] = {}
         for nth, tool in enumerate(step.get("tool_calls") or ()):
             asked = mapping(tool).get("arguments") if self.content else None
-            called = f"{key}:{mapping(tool).get('tool_call_id') or nth}"
+            given = str(mapping(tool).get("tool_call_id") or nth)
+            called = names[given] = self._named(key, given)
             out.append(ToolCall(called, at, str(mapping(tool).get("function_name")), asked, key, side))
         for result in mapping(step.get("observation")).get("results") or ():
             source = words(mapping(result).get("source_call_id"))
@@ -129,8 +135,14 @@ class Atif(DocumentReader):
                 failed = mapping(result.get("extra")).get("is_error")
                 content = result.get("content") if self.content else None
                 judged = failed if type(failed) is bool else None
-                out.append(ToolResult(f"{key}:{source}", at, content, judged, side))
+                out.append(ToolResult(names.get(source, f"{key}:{source}"), at, content, judged, side))
         return calls
+
+    def _named(self, key: str, given: str) -> str:
+        """A tool call's own id; with its step's before it where another step has used it."""
+        name = f"{key}:{given}" if given in self._tools else given
+        self._tools.add(given)
+        return name
 
     def _said(self, key: str, step: dict[str, Any], at: str | None, side: str, out: list[Event]) -> None:
         if not self.content:

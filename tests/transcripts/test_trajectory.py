@@ -10,6 +10,7 @@ import atif
 import pytest
 
 from adapters.transcripts import page, sessions
+from adapters.transcripts.atif import Atif
 from adapters.transcripts.claude_code import ClaudeCode
 from adapters.transcripts.codex import Rollout
 from adapters.transcripts.reader import Reader
@@ -150,6 +151,43 @@ def test_a_page_cannot_be_broken_out_of() -> None:
             assert "<script>" not in line
     assert fence is None
     assert "more lines)" in text
+
+
+@pytest.mark.parametrize("version", ["ATIF-v1.0", "ATIF-v1.4", "ATIF-v1.6", "ATIF-v1.7", "ATIF-v1.8"])
+def test_an_older_trajectory_becomes_one_of_today(version: str) -> None:
+    steps = [
+        {"step_id": 1, "source": "system", "message": "be brief"},
+        {
+            "step_id": 2,
+            "source": "user",
+            "message": [{"type": "text", "text": "go"}],
+            "timestamp": "2026-03-01T10:00:00Z",
+        },
+        {
+            "step_id": 3,
+            "source": "agent",
+            "message": "so",
+            "reasoning_content": "hm",
+            "model_name": "m",
+            "tool_calls": [{"tool_call_id": "t1", "function_name": "bash", "arguments": {"command": "ls"}}],
+            "observation": {"results": [{"source_call_id": "t1", "content": "x"}]},
+            "metrics": {"prompt_tokens": 10, "completion_tokens": 2, "cached_tokens": 4, "cost_usd": 0.5},
+        },
+    ]
+    agent = {"name": "x", "version": "1", "model_name": "m"}
+    old = {"schema_version": version, "session_id": "a1", "agent": agent, "steps": steps}
+    document = build(json.dumps(old).encode(), Atif)
+    atif.Trajectory.model_validate(document)
+    assert document["schema_version"] == VERSION
+    assert (document["session_id"], document["agent"]) == ("a1", agent)
+    system, user, call = document["steps"]
+    assert (system["source"], system["message"], user["message"]) == ("system", "be brief", "go")
+    for name in ("message", "reasoning_content", "tool_calls", "observation", "metrics", "model_name"):
+        assert call[name] == steps[2][name], name
+    assert document["final_metrics"]["total_prompt_tokens"] == 10
+    # What came out goes in again and says the same.
+    again = build(json.dumps(document).encode(), Atif)
+    assert again["steps"] == document["steps"]
 
 
 def test_lower_bounds_and_lines_that_were_not_read_are_noted() -> None:
