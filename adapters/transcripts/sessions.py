@@ -20,7 +20,7 @@ from adapters.transcripts import formats
 from adapters.transcripts.account import Account, Figures
 from adapters.transcripts.events import Call, Event, Opened, Prompt, Read, Said, Skipped, ToolCall, ToolResult
 from adapters.transcripts.lines import LONGEST
-from adapters.transcripts.reader import LARGEST, PIECE, Copies, Head, Reader
+from adapters.transcripts.reader import LARGEST, PIECE, Copies, Head, Reader, Span
 
 _SQLITE = b"SQLite format 3\0"
 
@@ -251,9 +251,14 @@ def _begins(reader: Reader, head: Head) -> tuple[Opened, str | None]:
 
 
 def _opened(events: Iterable[Event]) -> tuple[Opened, str | None]:
-    account = Account()
-    account.add(event for event in events if isinstance(event, (Opened, Read)))
-    return account.opened, account.figures().first
+    """What these events say of their session, and when it began."""
+    account, span = Account(), Span()
+    for event in events:
+        if isinstance(event, Opened):
+            account.add((event,))
+        elif isinstance(event, Read):
+            span.saw(event.first)
+    return account.opened, span.first
 
 
 def gather(sources: Iterable[Source]) -> list[Session]:
