@@ -10,7 +10,9 @@ import re
 
 from adapters.transcripts.events import Ending
 
-_STATUS = re.compile(r"\b(?:status(?: code)?|http|error|code)\b\W{0,4}([45]\d\d)\b", re.IGNORECASE)
+_STATUS = re.compile(
+    r"\b(?:status(?: code)?|http|error|code)\b\W{0,4}([45]\d\d)\b|\b([45]\d\d) status\b", re.IGNORECASE
+)
 _LIMIT = re.compile(
     r"rate.?limit|usage limit|limit reached|hit your limit|quota|too many requests|resource_exhausted",
     re.IGNORECASE,
@@ -26,7 +28,7 @@ def failure(
 ) -> Ending:
     """How a session ended that ended with this error; `otherwise` is the code if nothing names it."""
     if status is None and (found := _STATUS.search(text)):
-        status = int(found.group(1))
+        status = int(found[1] or found[2])
     if "not your usage limit" in text:
         return Ending("provider", "rate_limit", text, weight, at)
     if status in (401, 403) or (status is None and _AUTH.search(text)):

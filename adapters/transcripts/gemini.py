@@ -46,7 +46,7 @@ from adapters.transcripts.reader import (
     words,
 )
 
-_TYPES: Final = frozenset(("user", "gemini", "info", "error", "warning"))
+_TYPES: Final = ("user", "gemini", "info", "error", "warning")
 
 
 class Document(DocumentReader):

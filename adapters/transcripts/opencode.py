@@ -61,22 +61,20 @@ from adapters.transcripts.reader import (
     words,
 )
 
-_EVENTS: Final = frozenset(("step_start", "step_finish", "tool_use", "text", "reasoning"))
-_PARTS: Final = frozenset(
-    (
-        "text",
-        "reasoning",
-        "tool",
-        "file",
-        "step-start",
-        "step-finish",
-        "patch",
-        "snapshot",
-        "agent",
-        "subtask",
-        "retry",
-        "compaction",
-    )
+_EVENTS: Final = ("step_start", "step_finish", "tool_use", "text", "reasoning")
+_PARTS: Final = (
+    "text",
+    "reasoning",
+    "tool",
+    "file",
+    "step-start",
+    "step-finish",
+    "patch",
+    "snapshot",
+    "agent",
+    "subtask",
+    "retry",
+    "compaction",
 )
 #: A message and its parts.
 _Message = tuple[dict[str, Any], list[dict[str, Any]]]

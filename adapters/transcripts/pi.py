@@ -36,20 +36,18 @@ from adapters.transcripts.events import (
     ToolCall,
     ToolResult,
 )
-from adapters.transcripts.reader import Head, LineReader, count, instant, mapping, money, words
+from adapters.transcripts.reader import Copies, Head, LineReader, count, instant, mapping, money, words
 
-_MIRRORS: Final = frozenset(("delivery-mirror", "gateway-injected"))
-_STREAM: Final = frozenset(
-    (
-        "agent_start",
-        "agent_end",
-        "turn_end",
-        "message_start",
-        "message_update",
-        "message_end",
-        "tool_execution_start",
-        "tool_execution_end",
-    )
+_MIRRORS: Final = ("delivery-mirror", "gateway-injected")
+_STREAM: Final = (
+    "agent_start",
+    "agent_end",
+    "turn_end",
+    "message_start",
+    "message_update",
+    "message_end",
+    "tool_execution_start",
+    "tool_execution_end",
 )
 
 
@@ -132,6 +130,7 @@ class Session(_Pi):
     """A session file: a header, then one entry a line, as a list or (from version 2) a tree."""
 
     format: ClassVar[str] = "pi-session"
+    copies: ClassVar[Copies] = "forked"
 
     @classmethod
     def claims(cls, head: Head) -> int:

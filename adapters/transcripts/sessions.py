@@ -280,7 +280,11 @@ def gather(sources: Iterable[Source]) -> list[Session]:
 
 
 def _ordered(sessions: dict[tuple[str, str], Session]) -> list[Session]:
-    """A fork's parent first; each gets the root of its forks as its family."""
+    """A fork's parent first; each gets the root of its forks as its family.
+
+    A parent is named by its id, or by the name of its file.
+    """
+    by_file = {(each.harness, path.name): each for each in sessions.values() for path in each.paths}
     by_time = sorted(sessions.items(), key=lambda each: (each[1].first, str(each[1].sources[0].path)))
     out: dict[int, Session] = {}
 
@@ -292,7 +296,9 @@ def _ordered(sessions: dict[tuple[str, str], Session]) -> list[Session]:
         if parent is None or parent in below:
             session.family = own
         else:
-            above = sessions.get((session.harness, parent))
+            above = sessions.get((session.harness, parent)) or by_file.get(
+                (session.harness, Path(parent).name)
+            )
             session.family = take(above, below | {own}) if above is not None else parent
         out[id(session)] = session
         # A sub-agent's calls are the session's own when its own file has them too: its own first.
