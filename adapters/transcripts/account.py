@@ -389,13 +389,19 @@ class Account:
             self._counted.setdefault("server tool calls", set()).add(name)
             return
         # Two marks, which a sighting without them takes away: of a sub-agent, inherited.
-        marks = bool(tool.side) | (tool.inherited or name in self._others) << 1
+        inherited = tool.inherited or name in self._others or self._is_copy(tool.call)
+        marks = bool(tool.side) | inherited << 1
         before = self._tools.get(name)
         if before is not None:
             marks &= before
             self._tool_counts[before] -= 1
         self._tools[name] = marks
         self._tool_counts[marks] += 1
+
+    def _is_copy(self, call: str | None) -> bool:
+        """Whether this call was made in another session, as far as it was seen."""
+        known = self._calls.get(hash(call)) if self._others and call is not None else None
+        return isinstance(known, _Slot) and known.inherited
 
     def _result(self, result: ToolResult) -> None:
         self._results = True
@@ -469,10 +475,11 @@ class Account:
     def made(self, named_only: bool) -> Iterator[int]:
         """What this session has done, for the accounts of sessions that may hold copies of it.
 
-        named_only: of calls only those with a member. A key alone may be used
-            again by a gateway for another call of another session.
+        named_only: of calls only those with a member, and no tools. A key
+            alone may be used again by a gateway for another call of another
+            session; the tools of a call are copied with it.
         """
-        yield from chain(self._tools, self._prompts, self._compactions)
+        yield from chain(() if named_only else self._tools, self._prompts, self._compactions)
         for key, known in self._calls.items():
             for slot in known.members.values() if isinstance(known, _Group) else (known,):
                 if slot.member is not None or not named_only:

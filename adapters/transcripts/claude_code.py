@@ -268,7 +268,7 @@ class ClaudeCode(LineReader):
                     )
                 )
             case "compact_boundary":
-                out.append(Compacted(words(o.get("uuid")) or f"line {line}", at))
+                out.append(Compacted(words(o.get("uuid")) or f"{self._session} line {line}", at))
             case "task_started" if o.get("task_type") == "local_agent":
                 out.append(Silent("turns"))
                 if (count(o.get("spawn_depth")) or 0) > 1:
@@ -374,7 +374,7 @@ def _result_ending(o: dict[str, Any], at: str | None) -> Ending:
     said = words(o.get("result"))
     if said is None and type(errors) is list:
         said = "; ".join(str(each) for each in errors if each) or None
-    subtype = words(o.get("subtype")) or "result"
+    subtype = words(o.get("subtype")) or "error"
     text = said or subtype
     weight = 2 if count(o.get("num_turns")) or not o.get("is_error") else 1
     if subtype == "error_max_turns" or o.get("terminal_reason") == "max_turns":

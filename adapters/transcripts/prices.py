@@ -25,6 +25,10 @@ _MILLION = 1_000_000
 AS_OF: Final = "2026-02-28"
 
 
+#: A price of one's own that has no day.
+UNDATED: Final = "settings"
+
+
 @dataclass(frozen=True, slots=True)
 class Price:
     """US dollars for a million tokens of each kind.
@@ -112,9 +116,12 @@ def canonical(model: str) -> str:
 
 
 def price_of(model: str | None, own: Mapping[str, Price]) -> Price | None:
-    """The price of a model: by its name as it stands, by its canonical name; own prices first."""
+    """The price of a model: by its name as it stands, by its canonical name; own prices first.
+
+    A model without a name has the price of the glob ``*`` alone.
+    """
     if model is None:
-        return None
+        return own.get("*")
     for table in (own, SHIPPED):
         for name in (model, canonical(model)):
             if name in table:
@@ -130,8 +137,9 @@ class Cost:
     """What a session cost.
 
     usd: None if nothing is known.
-    basis: ``reported`` by the harness, or ``prices YYYY-MM-DD``, the day of
-        the oldest price that was used.
+    basis: ``reported`` by the harness, ``prices YYYY-MM-DD``, the day of the
+        oldest price that was used, or ``prices of the settings``, if those
+        alone were used and have no day.
     unpriced: models that were used and have no price: `usd` is without them.
     """
 
@@ -165,4 +173,6 @@ def by_table(shares: Iterable[Share], own: Mapping[str, Price]) -> Cost:
         else:
             usd = (usd or 0.0) + price.of(share.tokens)
             days.add(price.as_of)
-    return Cost(usd, f"prices {min(days)}" if days else None, tuple(unpriced))
+    dated = days - {UNDATED}
+    basis = f"prices {min(dated)}" if dated else "prices of the settings" if days else None
+    return Cost(usd, basis, tuple(unpriced))

@@ -23,6 +23,7 @@ from adapters.transcripts.lines import LONGEST
 from adapters.transcripts.reader import LARGEST, PIECE, Copies, Head, Reader, Span
 
 _SQLITE = b"SQLite format 3\0"
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"PK\x03\x04", b"BZh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +224,8 @@ def _head(path: Path) -> Head | Unread:
         size = os.fstat(file.fileno()).st_size
         if data.startswith(_SQLITE):
             return Head(path.as_posix(), data)
+        if data.startswith(_COMPRESSED):
+            return Unread(path, "compressed: unpack it first")
         if b"\0" in data and not data.strip(b"\0"):
             return Unread(path, "zero bytes")
         head = formats.head_of(path.as_posix(), data, whole=size <= len(data))
@@ -285,7 +288,9 @@ def _ordered(sessions: dict[tuple[str, str], Session]) -> list[Session]:
     A parent is named by its id, or by the name of its file.
     """
     by_file = {(each.harness, path.name): each for each in sessions.values() for path in each.paths}
-    by_time = sorted(sessions.items(), key=lambda each: (each[1].first, str(each[1].sources[0].path)))
+    by_time = sorted(
+        sessions.items(), key=lambda each: (not each[1].first, each[1].first, str(each[1].sources[0].path))
+    )
     out: dict[int, Session] = {}
 
     def take(session: Session, below: frozenset[str]) -> str:
@@ -324,7 +329,8 @@ def measure(sessions: Iterable[Session]) -> Iterator[Measured]:
         except OSError as problem:
             error = f"{problem.filename or session.sources[0].path}: {problem.strerror or problem}"
             account.add([Skipped(None, f"cannot be read: {problem.strerror or problem}", torn=True)])
+        found = account.figures()  # before what it made is among what others made
         if copies:
             made.setdefault(scope, set()).update(account.made("anywhere" in copies))
         used = dict.fromkeys(source.format for source in session.sources)
-        yield Measured(session, account.figures(), tuple(used), error)
+        yield Measured(session, found, tuple(used), error)

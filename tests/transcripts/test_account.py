@@ -178,7 +178,7 @@ def test_a_cost_that_is_reported_for_some_calls_is_a_lower_bound() -> None:
 def test_what_another_session_made_is_inherited() -> None:
     first, second = Account(), Account()
     calls = [Call(key, "r", None, "m", Tokens(1, 0, 0, 1)) for key in "abc"]
-    tools = [ToolCall(key, None, "x", None, None) for key in "st"]
+    tools = [ToolCall("s", None, "x", None, "a"), ToolCall("t", None, "x", None, "c")]
     first.add([*calls[:2], tools[0]])
     others = set(first.made(named_only=True))
     second = Account(others)
@@ -186,6 +186,15 @@ def test_what_another_session_made_is_inherited() -> None:
     found = second.figures()
     assert (found.turns, found.tool_calls) == (1, 1)
     assert (found.tokens.output, found.inherited.output) == (1, 2)
+
+
+def test_a_tools_id_that_a_gateway_uses_again_is_no_copy() -> None:
+    first, second = Account(), Account()
+    first.add([Call("a", "r1", None, "m", Tokens(1)), ToolCall("call_0", None, "x", None, "a")])
+    second = Account(set(first.made(named_only=True)))
+    second.add([Call("b", "r2", None, "m", Tokens(1)), ToolCall("call_0", None, "x", None, "b")])
+    second.add([ToolResult("call_0", None, "?", True)])
+    assert (second.figures().tool_calls, second.figures().tool_errors) == (1, 1)
 
 
 def test_a_key_that_a_gateway_uses_again_is_no_copy() -> None:

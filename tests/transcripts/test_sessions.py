@@ -14,7 +14,7 @@ import pytest
 from adapters.transcripts import formats, sessions
 from adapters.transcripts.account import Usage
 from adapters.transcripts.codex import Rollout
-from tests.transcripts.claude import assistant, prompt, result
+from tests.transcripts.claude import answered, assistant, prompt, result
 from tests.transcripts.counting import figures, lines, measured
 
 
@@ -52,6 +52,34 @@ def test_a_fork_that_copies_history_is_charged_with_its_own_calls_alone(tmp_path
     assert sum(each.tool_calls or 0 for each in by_id.values()) == 1
     (alone,) = measured(tmp_path / "a.jsonl")
     assert alone.figures.tokens.output == 35
+
+
+def test_each_session_of_a_folder_has_what_it_has_alone(tmp_path: Path) -> None:
+    """Sessions that have nothing to do with each other, all with a tool that failed."""
+    for n, session in enumerate("abc"):
+        path = tmp_path / f"{session}.jsonl"
+        at = f"2026-03-0{n + 1}T10:00:00Z"
+        used = assistant(f"m{n}", f"r{n}", session=session, tool=f"t{n}", at=at)
+        path.write_bytes(lines(prompt("go", f"p{n}") | {"sessionId": session}, used, answered(f"t{n}", True)))
+    together = {each.session.id: each.figures for each in measured(tmp_path)}
+    for session, found in together.items():
+        (alone,) = measured(tmp_path / f"{session}.jsonl")
+        assert found == alone.figures
+        assert (found.tool_calls, found.tool_errors, found.prompts) == (1, 1, 1)
+
+
+def test_each_session_of_the_corpus_has_what_it_has_alone(corpus: Path) -> None:
+    """All in one run, but for those that hold copies of others or share their ids."""
+    found = [each for each in sessions.find([corpus]) if isinstance(each, sessions.Source)]
+    gathered = sessions.gather(found)
+    shared = {id(each) for each in gathered if len(each.sources) > 1 or each.parent}
+    count = 0
+    for one in sessions.measure(gathered):
+        if id(one.session) not in shared and one.figures.inherited == Usage():
+            (alone,) = sessions.measure([one.session])
+            assert one.figures == alone.figures, one.session.paths
+            count += 1
+    assert count > 100
 
 
 def rollout(name: str, used: list[int], forked: str | None = None, at: str = "2026-03-01T10:00:00Z") -> bytes:
