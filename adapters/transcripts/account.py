@@ -608,7 +608,7 @@ class Account:
                 for name, (tokens, cost) in counter.models.items()
             ]
         else:
-            out = [Share(name, each.calls, each.total) for name, each in shares.items()]
+            out = [Share(name, each.calls, each.total, each.cost or None) for name, each in shares.items()]
             if not out and counter.tokens != UNKNOWN:
                 out = [Share(self.opened.model, None, counter.tokens)]
         return tuple(sorted(out, key=lambda share: (-_size(share.tokens), share.name or "")))

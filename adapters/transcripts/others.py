@@ -134,7 +134,7 @@ class Exported(_Blocks):
         out.append(
             Opened(
                 words(o.get("sessionId")),
-                words(o.get("agentSlug")) or words(o.get("agent")),
+                (words(o.get("agentSlug")) or words(o.get("agent")) or "").replace("_", "-") or None,
                 words(o.get("version")),
                 cwd=words(o.get("cwd")) or words(o.get("workspace")),
             )

@@ -34,13 +34,18 @@ def _page(document: dict[str, Any], level: int) -> Iterator[str]:
 
 def _facts(document: dict[str, Any]) -> Iterator[str]:
     agent, metrics = document.get("agent", {}), document.get("final_metrics", {})
+    subs = bool(document.get("subagent_trajectories"))
     rows = [
         ("Version", agent.get("version")),
         ("Model", agent.get("model_name")),
         ("Steps", len(document.get("steps", []))),
-        ("Input tokens", metrics.get("total_prompt_tokens")),
+        ("Sub-agents", len(document.get("subagent_trajectories") or []) or None),
+        ("Input tokens, without sub-agents" if subs else "Input tokens", metrics.get("total_prompt_tokens")),
         ("of them cached", metrics.get("total_cached_tokens")),
-        ("Output tokens", metrics.get("total_completion_tokens")),
+        (
+            "Output tokens, without sub-agents" if subs else "Output tokens",
+            metrics.get("total_completion_tokens"),
+        ),
         ("Cost", f"${metrics['total_cost_usd']:.4f}" if "total_cost_usd" in metrics else None),
     ]
     yield "| | |"

@@ -95,24 +95,49 @@ def totals(all_figures: list[Figures], prices: Mapping[str, Price]) -> dict[str,
         "turns": _sum(figures.turns for figures in all_figures),
         "tool_calls": _sum(figures.tool_calls for figures in all_figures),
         "tool_errors": _sum(figures.tool_errors for figures in all_figures),
-        "models": [_share(share, prices, False) for share in models(all_figures)],
+        "models": models(all_figures, prices),
         "cost_usd": sum(priced) if priced else None,
         "cost_basis": sorted({cost.basis for cost in costs if cost.basis is not None}),
         "lower_bounds": sorted(bounds),
     }
 
 
-def models(all_figures: Iterable[Figures]) -> list[Share]:
-    """Each model's part of several sessions, the largest first."""
-    parts: dict[str | None, list[Share]] = {}
+def models(all_figures: Iterable[Figures], prices: Mapping[str, Price]) -> list[dict[str, Any]]:
+    """Each model's part of several sessions, the largest first.
+
+    Its cost is what the harnesses report for it, or for the whole session
+    where that had one model, else by the table.
+    """
+    parts: dict[str | None, list[tuple[Share, Cost, set[str]]]] = {}
     for figures in all_figures:
+        alone = len(figures.models) == 1
         for share in figures.models:
-            parts.setdefault(share.name, []).append(share)
-    out = [
-        Share(name, _sum(share.calls for share in shares), added(share.tokens for share in shares))
-        for name, shares in parts.items()
-    ]
-    return sorted(out, key=lambda share: (-sum(value or 0 for value in share.tokens[:4]), share.name or ""))
+            paid = share.cost if share.cost is not None else figures.cost_reported if alone else None
+            cost = Cost(paid, "reported") if paid is not None else by_table([share], prices)
+            parts.setdefault(share.name, []).append((share, cost, set(figures.lower_bounds)))
+    out = []
+    for name, each in parts.items():
+        tokens = added(share.tokens for share, _, _ in each)
+        priced = [cost.usd for _, cost, _ in each if cost.usd is not None]
+        bases = {cost.basis for _, cost, _ in each if cost.usd is not None}
+        bounds = {
+            bound
+            for _, _, bounds in each
+            for bound in bounds
+            if bound in ("turns", "input", "output", "cost")
+        }
+        if priced and any(cost.usd is None and any(share.tokens) for share, cost, _ in each):
+            bounds.add("cost")
+        row = {
+            "model": name,
+            "calls": _sum(share.calls for share, _, _ in each),
+            "tokens": _usage(Usage.of(tokens)),
+            "cost_usd": sum(priced) if priced else None,
+            "cost_basis": None if not priced else bases.pop() if len(bases) == 1 else "prices",
+            "lower_bounds": sorted(bounds),
+        }
+        out.append((-sum(value or 0 for value in tokens[:4]), name or "", row))
+    return [row for *_, row in sorted(out, key=lambda each: each[:2])]
 
 
 def _sum(values: Iterable[int | None]) -> int | None:

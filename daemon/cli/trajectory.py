@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +64,16 @@ def command(
     text = whole(page.page(document)) if md else json_text(document) + "\n"
     if output is None:
         sys.stdout.write(text)
-    else:
-        _write(output, text.encode())
+        return
+    _write(output, text.encode(), chosen.paths)
+    steps = len(document["steps"])
+    click.echo(f"wrote {output}: {steps} step{'' if steps == 1 else 's'}", err=True)
 
 
 def _choose(file: Path, wanted: str | None) -> Any:
     """The one session that is meant."""
     from adapters.transcripts import sessions
+    from adapters.transcripts.formats import known
 
     if not os.path.lexists(file):
         raise UsageError(f"there is no {file}")
@@ -81,7 +86,8 @@ def _choose(file: Path, wanted: str | None) -> Any:
             found.append(each)
     gathered = sessions.gather(found)
     if not gathered:
-        raise UsageError(f"{file}: {why}", "mh measure FILE says what is known of a file")
+        formats = ", ".join(sorted({each.format for kind in known() for each in kind}))
+        raise UsageError(f"{file}: {why}", f"the formats that are known: {formats}")
     if wanted is not None:
         gathered = [each for each in gathered if each.id is not None and each.id.startswith(wanted)]
         if not gathered:
@@ -95,13 +101,17 @@ def _choose(file: Path, wanted: str | None) -> Any:
     return gathered[0]
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes, sources: Sequence[Path]) -> None:
     """The file is there whole, or as it was before. A device or a pipe is written to, never replaced."""
     from daemon.durable import Files
 
     real = Path(os.path.realpath(path))
     if real.is_dir():
         raise UsageError(f"{path} is a folder", f"name the file: -o {path}/trajectory.json")
+    if not real.parent.is_dir():
+        raise UsageError(f"there is no folder {real.parent}", f"mkdir -p {shlex.quote(str(real.parent))}")
+    if real.exists() and any(real.samefile(source) for source in sources if source.exists()):
+        raise UsageError(f"{path} is the transcript itself, and would be lost", "name another file")
     if real.exists() and not real.is_file():
         real.write_bytes(data)
     else:

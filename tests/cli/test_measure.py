@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -46,15 +47,16 @@ def folder(place: Place) -> Path:
 
 
 def test_the_table(place: Place, folder: Path) -> None:
-    place.env["COLUMNS"] = "220"
+    """Not on a terminal: all columns, as wide as they are."""
     head, one, two, sums, *rest = place.mh("measure", str(folder)).splitlines()
     assert head.split() == [
-        *("SESSION", "HARNESS", "MODEL", "TURNS", "TOOLS", "FAILED", "INPUT", "CACHED", "CREATED", "OUTPUT"),
-        *("COST", "ENDED", "FIRST", "MINUTES"),
+        *("SESSION", "PROJECT", "HARNESS", "MODEL", "TURNS", "TOOLS", "FAILED", "INPUT", "CACHED", "CREATED"),
+        *("OUTPUT", "COST", "ENDED", "FIRST", "MINUTES"),
     ]
     assert one.split() == [
         *(
             "s1",
+            "w",
             "claude-code",
             "claude-opus-4-6",
             "+1",
@@ -69,26 +71,68 @@ def test_the_table(place: Place, folder: Path) -> None:
         ),
         *("-", "2026-03-01", "09:59", "31.0"),
     ]
-    assert two.split()[:6] == ["s2", "claude-code", r"new-model\x1b[31m", "1", "0", "0"]
+    assert two.split()[:7] == ["s2", "-", "claude-code", r"new-model\x1b[31m", "1", "0", "0"]
+    assert "clean/end_turn?" in two
     assert sums.split() == ["2", "sessions", "4", "1", "1", "640", "500", "100", "≥1,062", "≥~$0.03"]
     text = "\n".join(rest)
-    assert "MODEL" in text
-    assert "claude-haiku-4-5" in text
-    assert "INPUT includes CACHED and CREATED" in text
+    assert re.search(r"^claude-opus-4-6 +2 +620 .*≥1,005 +\d+% +~\$0.03$", text, re.MULTILINE)
+    assert re.search(r"^claude-haiku-4-5 +1 +10 ", text, re.MULTILINE)
+    assert "INPUT includes CACHED and CREATED; FAILED: tool calls that failed. -: not known." in text
     assert "≥ a lower bound" in text
+    assert "? guessed from the last lines" in text
     assert "~ estimated: prices 2026-02-28." in text
-    assert r"No price is known for new-model\x1b[31m: [prices] in megaharness.toml takes one." in text
-    assert f"not read: {folder}/s1.jsonl:5: no JSON: Expecting value at column 1" in text
-    assert f"not measured: {folder}/notes.txt: no known format" in text
+    assert (
+        r"4% of the tokens have no price: new-model\x1b[31m. [prices] in megaharness.toml takes them." in text
+    )
+    assert "line not read: ~/projects/-w/s1.jsonl:5: no JSON: Expecting value at column 1" in text
+    assert "1 file is no transcript; --json has the names." in text
     assert "\x1b" not in text
 
 
-def test_a_narrow_terminal_loses_the_columns_that_matter_least(place: Place, folder: Path) -> None:
-    place.env["COLUMNS"] = "100"
-    head, *rows = place.mh("measure", str(folder)).splitlines()
-    assert "MINUTES" not in head
-    assert "OUTPUT" in head
-    assert all(len(row) <= 130 for row in rows[:3])
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160, 200])
+def test_it_fits_the_terminal_and_says_what_it_left_out(place: Place, folder: Path, width: int) -> None:
+    place.env["COLUMNS"] = str(width)
+    lines = place.mh("measure", str(folder)).splitlines()
+    tables = [line for line in lines if re.match(r"SESSION|MODEL|s1|s2|2 sess|claude-|new-", line)]
+    assert all(len(line) <= width for line in tables)
+    shown = set(lines[0].split())
+    assert {"SESSION", "MODEL", "TURNS", "INPUT", "OUTPUT", "COST"} <= shown
+    missing = {
+        "PROJECT",
+        "HARNESS",
+        "TOOLS",
+        "FAILED",
+        "CACHED",
+        "CREATED",
+        "ENDED",
+        "FIRST",
+        "MINUTES",
+    } - shown
+    (said,) = [line for line in lines if line.startswith("(not shown")][:1] or [""]
+    assert all(name in said for name in missing)
+    assert ("CACHED" in "".join(line for line in lines if line.startswith("INPUT includes"))) == (
+        "CACHED" in lines[0] or "CACHED" in "".join(line for line in lines if line.startswith("MODEL"))
+    )
+
+
+def test_the_order_of_the_lines(place: Place, folder: Path) -> None:
+    def order(*words: str) -> list[str]:
+        return [
+            each["session_id"]
+            for each in json.loads(place.mh("measure", "--json", *words, str(folder)))["sessions"]
+        ]
+
+    assert order() == ["s1", "s2"]
+    for name in ("cost", "input", "output", "turns"):
+        assert order("--sort", name) == ["s2", "s1"]
+
+
+def test_sessions_in_which_nothing_is_to_be_seen(place: Place, folder: Path) -> None:
+    (folder / "s4.jsonl").write_bytes(lines(prompt() | {"sessionId": "s4"}))
+    said = place.mh("measure", str(folder))
+    assert "s4" not in said
+    assert "1 session without a call, a tool or a token is left out; --json has all." in said
+    assert len(json.loads(place.mh("measure", "--json", str(folder)))["sessions"]) == 3
 
 
 def test_the_json(place: Place, folder: Path) -> None:
@@ -146,10 +190,17 @@ def test_what_cannot_be_measured(place: Place, folder: Path) -> None:
     assert "gone: No such file or directory" in place.mh("measure", str(place.home / "gone"), code=1)
     empty = place.home / "empty"
     empty.mkdir()
-    assert place.mh("measure", str(empty), code=1) == "no transcript was found\n"
+    assert place.mh("measure", str(empty), code=1).startswith(f"no transcript was found in {empty}\n")
+    (place.home / "x.jsonl.gz").write_bytes(b"\x1f\x8b" + bytes(20))
+    assert "x.jsonl.gz: compressed: unpack it first" in place.mh(
+        "measure", str(place.home / "x.jsonl.gz"), code=1
+    )
     # One that was named and cannot be measured is an error, though the other can.
     assert "s2" in place.mh("measure", str(folder / "s2.jsonl"), str(folder / "notes.txt"), code=1)
-    assert "Missing argument" in place.mh("measure", code=2)
+    said = place.mh("measure", code=2)
+    assert "which files or folders?" in said
+    (place.home / ".codex/sessions").mkdir(parents=True)
+    assert "for example: mh measure ~/.codex/sessions" in place.mh("measure", code=2)
 
 
 def test_a_reader_that_has_seen_enough(place: Place, folder: Path) -> None:
@@ -195,7 +246,7 @@ def test_a_trajectory_goes_to_the_screen_or_to_a_file(place: Place, folder: Path
     assert shown["final_metrics"]["extra"]["megaharness"]["tokens"]["input"] == 630
     assert shown["subagent_trajectories"][0]["trajectory_id"] == "1"
     out = place.home / "out.json"
-    assert place.mh("trajectory", str(folder / "s1.jsonl"), "-o", str(out)) == ""
+    assert place.mh("trajectory", str(folder / "s1.jsonl"), "-o", str(out)) == f"wrote {out}: 3 steps\n"
     assert json.loads(out.read_bytes()) == shown
     assert [each.name for each in place.home.iterdir() if each.name.startswith(".")] == []
     link = place.home / "link.json"
@@ -205,6 +256,17 @@ def test_a_trajectory_goes_to_the_screen_or_to_a_file(place: Place, folder: Path
     assert json.loads(out.read_bytes())["session_id"] == "s2"
     place.mh("trajectory", str(folder / "s2.jsonl"), "-o", "/dev/null")
     assert not os.path.isfile("/dev/null")
+    own = (folder / "s2.jsonl").read_bytes()
+    hard = folder.parent / "hard.jsonl"
+    hard.hardlink_to(folder / "s2.jsonl")
+    for target in (folder / "s2.jsonl", hard):
+        assert "is the transcript itself" in place.mh(
+            "trajectory", str(folder / "s2.jsonl"), "-o", str(target), code=2
+        )
+    assert (folder / "s2.jsonl").read_bytes() == own
+    assert f"there is no folder {folder}/no" in place.mh(
+        "trajectory", str(folder / "s2.jsonl"), "-o", str(folder / "no/t"), code=2
+    )
     assert "is a folder" in place.mh("trajectory", str(folder / "s2.jsonl"), "-o", str(folder), code=2)
 
 
@@ -214,7 +276,9 @@ def test_one_session_is_chosen(place: Place, folder: Path) -> None:
     assert f"mh trajectory {folder} --session s1" in said
     assert json.loads(place.mh("trajectory", str(folder), "--session", "s2"))["session_id"] == "s2"
     assert "no session s9" in place.mh("trajectory", str(folder), "--session", "s9", code=2)
-    assert "no known format" in place.mh("trajectory", str(folder / "notes.txt"), code=2)
+    said = place.mh("trajectory", str(folder / "notes.txt"), code=2)
+    assert "no known format" in said
+    assert "the formats that are known: aider, " in said
     assert "there is no" in place.mh("trajectory", str(folder / "gone"), code=2)
 
 
