@@ -22,10 +22,10 @@ import msgspec
 import orjson
 
 from adapters.transcripts.account import Account
-from adapters.transcripts.claude_code import ClaudeCode
-from adapters.transcripts.codex import Rollout
 from adapters.transcripts.follow import Following
 from adapters.transcripts.reader import PIECE, Reader
+from adapters.transcripts.readers.claude_code import ClaudeCode
+from adapters.transcripts.readers.codex import Rollout
 from benchmarks.figure import Figure
 from tests.transcripts.claude import answered, assistant, prompt
 from tests.transcripts.counting import lines

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adapters.transcripts.account import Account, Usage
-from adapters.transcripts.claude_code import ClaudeCode
-from adapters.transcripts.codex import Rollout
 from adapters.transcripts.events import Call, Counter, Silent, Tokens, ToolCall, ToolResult, Turn
+from adapters.transcripts.readers.claude_code import ClaudeCode
+from adapters.transcripts.readers.codex import Rollout
 from tests.transcripts.claude import answered, assistant, prompt, result
 from tests.transcripts.counting import figures, lines, totals
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.transcripts.aider import History
 from adapters.transcripts.events import Ending, Said
+from adapters.transcripts.readers.aider import History
 from tests.transcripts.reading import corpus, events, figures, format_of, read
 
 CHAT = """

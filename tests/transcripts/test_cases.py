@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from adapters.transcripts import report, sessions
 from adapters.transcripts.account import Usage
-from adapters.transcripts.claude_code import ClaudeCode
-from adapters.transcripts.codex import Exec, Rollout
 from adapters.transcripts.follow import Following
 from adapters.transcripts.lines import Lines
+from adapters.transcripts.readers.claude_code import ClaudeCode
+from adapters.transcripts.readers.codex import Exec, Rollout
 from adapters.transcripts.trajectory import Trajectory, whole
 from tests.transcripts.claude import answered, assistant, prompt, result
 from tests.transcripts.counting import figures, lines, measured, totals

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from adapters.transcripts.account import Account, Figures
-from adapters.transcripts.claude_code import ClaudeCode
 from adapters.transcripts.events import Event
+from adapters.transcripts.readers.claude_code import ClaudeCode
 
 
 def events(*rows: dict[str, Any]) -> list[Event]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.transcripts.account import Account, Figures
-from adapters.transcripts.codex import Exec, Rollout
+from adapters.transcripts.readers.codex import Exec, Rollout
 
 
 def counted(account: Account, reader: Rollout | Exec, rows: list[dict[str, Any]]) -> Account:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from adapters.transcripts.cursor import Stream, Transcript
 from adapters.transcripts.events import Ending
+from adapters.transcripts.readers.cursor import Stream, Transcript
 from tests.transcripts.reading import (
     broken,
     corpus,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from adapters.transcripts import sessions
-from adapters.transcripts.claude_code import ClaudeCode
-from adapters.transcripts.codex import Rollout
+from adapters.transcripts.readers.claude_code import ClaudeCode
+from adapters.transcripts.readers.codex import Rollout
 from tests.transcripts.counting import figures, measured, whole
 
 CLAUDE = (

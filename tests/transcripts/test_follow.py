@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.transcripts.claude_code import ClaudeCode
 from adapters.transcripts.events import Event
 from adapters.transcripts.follow import Following
+from adapters.transcripts.readers.claude_code import ClaudeCode
 from tests.transcripts.claude import assistant
 from tests.transcripts.counting import figures, lines
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.transcripts.account import Figures
-from adapters.transcripts.gemini import Document, Log, Stream
+from adapters.transcripts.readers.gemini import Document, Log, Stream
 
 USED = {"input": 1000, "output": 30, "cached": 900, "thoughts": 20, "tool": 5, "total": 1055}
 TOOL = {"id": "t1", "name": "run_shell_command", "args": {"command": "false"}}

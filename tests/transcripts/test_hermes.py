@@ -12,7 +12,7 @@ from hypothesis import given
 
 from adapters.transcripts.events import Opened
 from adapters.transcripts.formats import store_of
-from adapters.transcripts.hermes import Database, Export
+from adapters.transcripts.readers.hermes import Database, Export
 from tests.transcripts.reading import (
     broken,
     corpus,

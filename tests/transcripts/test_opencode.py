@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from adapters.transcripts.account import Account, Figures
 from adapters.transcripts.formats import store_of
-from adapters.transcripts.opencode import Database, Export, Files, Run
+from adapters.transcripts.readers.opencode import Database, Export, Files, Run
 
 BORN = 1700000000000
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from adapters.transcripts.events import Ending
-from adapters.transcripts.openhands import Evaluation, Stream
+from adapters.transcripts.readers.openhands import Evaluation, Stream
 from tests.transcripts.reading import (
     broken,
     corpus,

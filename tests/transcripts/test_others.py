@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.transcripts.copilot import Copilot
 from adapters.transcripts.formats import head_of, known, store_of
-from adapters.transcripts.kimi import Kimi
-from adapters.transcripts.others import Amp, Droid, Exported, Grok, Hail
 from adapters.transcripts.reader import Reader
+from adapters.transcripts.readers.copilot import Copilot
+from adapters.transcripts.readers.kimi import Kimi
+from adapters.transcripts.readers.others import Amp, Droid, Exported, Grok, Hail
 from tests.transcripts.reading import (
     CORPUS,
     broken,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.transcripts.account import Account, Figures
-from adapters.transcripts.pi import Session, Stream
+from adapters.transcripts.readers.pi import Session, Stream
 from tests.transcripts.counting import lines, measured
 
 

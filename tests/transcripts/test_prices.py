@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from adapters.transcripts.account import Account
-from adapters.transcripts.claude_code import ClaudeCode
 from adapters.transcripts.events import Call, Counter, Tokens
 from adapters.transcripts.prices import AS_OF, Price, by_table, canonical, cost_of, price_of
+from adapters.transcripts.readers.claude_code import ClaudeCode
 from tests.transcripts.counting import figures
 
 

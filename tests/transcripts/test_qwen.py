@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.transcripts.account import Figures
-from adapters.transcripts.claude_code import ClaudeCode
-from adapters.transcripts.qwen import Chat, Paw, Stream
+from adapters.transcripts.readers.claude_code import ClaudeCode
+from adapters.transcripts.readers.qwen import Chat, Paw, Stream
 
 
 def line(uuid: str, kind: str, **more: Any) -> dict:

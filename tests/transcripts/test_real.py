@@ -20,11 +20,11 @@ import pytest
 
 from adapters.transcripts import account
 from adapters.transcripts.account import Account, Figures
-from adapters.transcripts.claude_code import ClaudeCode
-from adapters.transcripts.codex import Exec, Rollout
 from adapters.transcripts.events import Event
 from adapters.transcripts.formats import head_of, reader_of
 from adapters.transcripts.reader import Reader
+from adapters.transcripts.readers.claude_code import ClaudeCode
+from adapters.transcripts.readers.codex import Exec, Rollout
 from tests.harnesses.real import Claude, Codex, OpenCode
 from tests.provider.script import Bill, Run, Step, Text, Thinking, Tool, Usage, fail, say
 from tests.provider.server import Provider

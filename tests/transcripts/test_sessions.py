@@ -13,7 +13,7 @@ import pytest
 
 from adapters.transcripts import formats, sessions
 from adapters.transcripts.account import Usage
-from adapters.transcripts.codex import Rollout
+from adapters.transcripts.readers.codex import Rollout
 from tests.transcripts.claude import answered, assistant, prompt, result
 from tests.transcripts.counting import figures, lines, measured
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from adapters.transcripts import gemini, opencode, pi, qwen
 from adapters.transcripts.account import Account
 from adapters.transcripts.formats import HEAD, head_of, reader_of, store_of
 from adapters.transcripts.reader import Reader
+from adapters.transcripts.readers import gemini, opencode, pi, qwen
 
 AT = {"timestamp": "2026-01-01T00:00:00.000Z"}
 MADE = {"created": 1700000000000, "updated": 1700000000001, "start": 1700000000000}

@@ -10,10 +10,10 @@ import atif
 import pytest
 
 from adapters.transcripts import page, sessions
-from adapters.transcripts.atif import Atif
-from adapters.transcripts.claude_code import ClaudeCode
-from adapters.transcripts.codex import Rollout
 from adapters.transcripts.reader import Reader
+from adapters.transcripts.readers.atif import Atif
+from adapters.transcripts.readers.claude_code import ClaudeCode
+from adapters.transcripts.readers.codex import Rollout
 from adapters.transcripts.trajectory import VERSION, Trajectory, text_of, whole
 from tests.transcripts.claude import answered, assistant, prompt
 from tests.transcripts.counting import lines

@@ -26,8 +26,8 @@ from adapters.transcripts.events import (
     ToolResult,
     Turn,
 )
-from adapters.transcripts.keys import own
 from adapters.transcripts.reader import Head, LineReader, count, instant, mapping, words
+from adapters.transcripts.readers.keys import own
 
 _OWN = ("context.append_loop_event", "usage.record", "llm.request", "turn.prompt", "llm.tools_snapshot")
 

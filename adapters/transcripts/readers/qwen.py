@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from adapters.transcripts.endings import failure
 from adapters.transcripts.events import (
     Call,
     Compacted,
@@ -48,6 +47,7 @@ from adapters.transcripts.reader import (
     minus,
     words,
 )
+from adapters.transcripts.readers.endings import failure
 
 
 class Chat(LineReader):

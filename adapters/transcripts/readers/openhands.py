@@ -22,7 +22,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from adapters.transcripts import litellm
 from adapters.transcripts.events import (
     Call,
     Compacted,
@@ -39,7 +38,6 @@ from adapters.transcripts.events import (
     ToolCall,
     ToolResult,
 )
-from adapters.transcripts.keys import own
 from adapters.transcripts.lines import Malformed, parse
 from adapters.transcripts.reader import (
     LARGEST,
@@ -54,6 +52,8 @@ from adapters.transcripts.reader import (
     money,
     words,
 )
+from adapters.transcripts.readers import litellm
+from adapters.transcripts.readers.keys import own
 
 _KINDS = frozenset(
     (

@@ -31,8 +31,8 @@ from adapters.transcripts.events import (
     ToolResult,
     Turn,
 )
-from adapters.transcripts.litellm import known, split
 from adapters.transcripts.reader import DocumentReader, Head, Span, count, instant, mapping, money, words
+from adapters.transcripts.readers.litellm import known, split
 
 _CREATED = ("cache_creation_input_tokens", "cache_creation_tokens", "cache_write_tokens")
 _REASONING = ("reasoning_tokens", "reasoning_output_tokens")

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from adapters.transcripts.claude_code import ClaudeCode
 from adapters.transcripts.events import (
     Call,
     Counter,
@@ -30,9 +29,10 @@ from adapters.transcripts.events import (
     ToolCall,
     ToolResult,
 )
-from adapters.transcripts.keys import own
-from adapters.transcripts.litellm import known
 from adapters.transcripts.reader import Head, LineReader, count, instant, mapping, words
+from adapters.transcripts.readers.claude_code import ClaudeCode
+from adapters.transcripts.readers.keys import own
+from adapters.transcripts.readers.litellm import known
 
 
 class Amp(ClaudeCode):

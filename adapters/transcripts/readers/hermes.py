@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from adapters.transcripts import litellm
 from adapters.transcripts.events import (
     Call,
     Counter,
@@ -48,6 +47,7 @@ from adapters.transcripts.reader import (
     money,
     words,
 )
+from adapters.transcripts.readers import litellm
 
 _MAGIC = b"SQLite format 3\0"
 _SESSION = frozenset(("id", "source", "started_at"))

@@ -29,8 +29,8 @@ from adapters.transcripts.events import (
     ToolCall,
     ToolResult,
 )
-from adapters.transcripts.litellm import by_status, known, split
 from adapters.transcripts.reader import Head, LineReader, count, instant, mapping, words
+from adapters.transcripts.readers.litellm import by_status, known, split
 
 
 class Copilot(LineReader):

@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
-from adapters.transcripts import litellm
 from adapters.transcripts.events import (
     Call,
     Counter,
@@ -35,6 +34,7 @@ from adapters.transcripts.events import (
     ToolResult,
 )
 from adapters.transcripts.reader import DocumentReader, Head, count, mapping, money, words
+from adapters.transcripts.readers import litellm
 
 _ENDINGS = {
     "submitted": ("clean", ""),

@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-from adapters.transcripts import litellm
 from adapters.transcripts.events import (
     Call,
     Counter,
@@ -30,6 +29,7 @@ from adapters.transcripts.events import (
     ToolResult,
 )
 from adapters.transcripts.reader import DocumentReader, Head, Span, count, instant, mapping, money, words
+from adapters.transcripts.readers import litellm
 
 _BLOCK = re.compile(r"```(?:bash|mswea_bash_command)\s*\n(.*?)\n```", re.DOTALL)
 _CODE = re.compile(r"\s*<returncode>(-?\d+)</returncode>")

@@ -20,7 +20,6 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from adapters.transcripts import litellm
 from adapters.transcripts.events import (
     Call,
     Counted,
@@ -35,6 +34,7 @@ from adapters.transcripts.events import (
 )
 from adapters.transcripts.lines import LONGEST
 from adapters.transcripts.reader import Head, Span, instant
+from adapters.transcripts.readers import litellm
 
 _STARTED = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 _NUMBER = r"(\d[\d,]{0,14}(?:\.\d{1,6})?[kM]?)"

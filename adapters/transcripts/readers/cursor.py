@@ -32,9 +32,7 @@ from adapters.transcripts.events import (
     ToolResult,
     Turn,
 )
-from adapters.transcripts.keys import own
 from adapters.transcripts.lines import Malformed, parse
-from adapters.transcripts.litellm import by_status, known
 from adapters.transcripts.reader import (
     DocumentReader,
     Head,
@@ -46,6 +44,8 @@ from adapters.transcripts.reader import (
     money,
     words,
 )
+from adapters.transcripts.readers.keys import own
+from adapters.transcripts.readers.litellm import by_status, known
 
 _STATUS = re.compile(r"\b(401|403|429|5\d\d)\b")
 

@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
-from adapters.transcripts.endings import failure
 from adapters.transcripts.events import (
     Call,
     Compacted,
@@ -60,6 +59,7 @@ from adapters.transcripts.reader import (
     money,
     words,
 )
+from adapters.transcripts.readers.endings import failure
 
 _EVENTS: Final = ("step_start", "step_finish", "tool_use", "text", "reasoning")
 _PARTS: Final = (

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from adapters.transcripts.endings import failure
 from adapters.transcripts.events import (
     Call,
     Compacted,
@@ -48,6 +47,7 @@ from adapters.transcripts.events import (
     Turn,
 )
 from adapters.transcripts.reader import Copies, Head, LineReader, count, mapping, money, words
+from adapters.transcripts.readers.endings import failure
 
 _SYNTHETIC = "<synthetic>"
 _INTERRUPTED = "[Request interrupted by user"

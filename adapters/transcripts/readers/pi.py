@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from adapters.transcripts.endings import failure
 from adapters.transcripts.events import (
     Call,
     Compacted,
@@ -37,6 +36,7 @@ from adapters.transcripts.events import (
     ToolResult,
 )
 from adapters.transcripts.reader import Copies, Head, LineReader, count, instant, mapping, money, words
+from adapters.transcripts.readers.endings import failure
 
 _MIRRORS: Final = ("delivery-mirror", "gateway-injected")
 _STREAM: Final = (

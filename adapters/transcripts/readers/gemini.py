@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from adapters.transcripts.endings import failure
 from adapters.transcripts.events import (
     Call,
     Compacted,
@@ -45,6 +44,7 @@ from adapters.transcripts.reader import (
     minus,
     words,
 )
+from adapters.transcripts.readers.endings import failure
 
 _TYPES: Final = ("user", "gemini", "info", "error", "warning")
 

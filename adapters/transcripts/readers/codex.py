@@ -26,7 +26,6 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-from adapters.transcripts.endings import failure
 from adapters.transcripts.events import (
     Call,
     Compacted,
@@ -44,6 +43,7 @@ from adapters.transcripts.events import (
 )
 from adapters.transcripts.lines import Malformed, parse
 from adapters.transcripts.reader import Copies, Head, LineReader, count, mapping, words
+from adapters.transcripts.readers.endings import failure
 
 _ROLLOUT = frozenset(
     ("session_meta", "turn_context", "response_item", "event_msg", "compacted", "world_state")
