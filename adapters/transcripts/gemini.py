@@ -63,7 +63,8 @@ class Document(DocumentReader):
         if not isinstance(value, dict):
             return 0
         if isinstance(value.get("messages"), list):
-            return 90 if _is_session(value) and all(map(_is_message, value["messages"])) else 0
+            # Surer than the log, which a document on one line looks like.
+            return 95 if _is_session(value) and all(map(_is_message, value["messages"])) else 0
         return 60 if _is_message(value) and value["type"] == "gemini" else 0
 
     def document(self, value: Any, out: list[Event]) -> None:
