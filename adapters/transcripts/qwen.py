@@ -127,7 +127,7 @@ class Chat(LineReader):
         if self.content:
             text = "\n".join(part["text"] for part in _parts(o) if type(part.get("text")) is str)
         by = "user" if o.get("provenance") in (None, "real_user") else "system"
-        out.append(Prompt(key, at, text, side, by))
+        out.append(Prompt(key, at, text, side, by, "forkedFrom" in o))
 
     def _result(self, o: dict[str, Any], key: str, at: str | None, side: str, out: list[Event]) -> None:
         result = mapping(o.get("toolCallResult"))

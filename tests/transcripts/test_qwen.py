@@ -196,7 +196,7 @@ def test_a_fork_counts_what_it_did_itself(tmp_path: Path) -> None:
     each = read(lines(*fork))[1]
     assert each.opened.forked == "s"
     assert (each.tool_calls, each.tokens.input, each.tokens.output) == (1, 15, 2)
-    assert (each.turns, each.tool_errors, each.inherited.input) == (2, 0, 2100)
+    assert (each.turns, each.tool_errors, each.inherited.input, each.prompts) == (2, 0, 2100, 1)
     (tmp_path / "s.jsonl").write_bytes(lines(*CHAT))
     (tmp_path / "s2.jsonl").write_bytes(lines(*fork))
     one, two = measured(tmp_path)
