@@ -215,8 +215,8 @@ class Files:
         strays = _strays(parts, {file.stem for files in messages.values() for file in files})
         for session in sorted({*infos, *messages, *strays}):
             info, out = infos.get(session, ({}, []))
-            given = _given(messages.get(session, []), parts, strays.get(session, []), out)
-            yield session, out + _told(info or {"id": session}, given, content)
+            where = (messages.get(session, []), parts, strays.get(session, []))
+            yield session, _from_files(info or {"id": session}, where, content, out)
 
 
 class Database:
@@ -244,7 +244,7 @@ class Database:
             with closing(_connected(file)) as base:
                 for row in _rows(base, "SELECT * FROM session ORDER BY id"):
                     session = str(row["id"])
-                    yield session, _stored(base, row, content)
+                    yield session, _lazily(base, row, content)
         except (*SHAPES, sqlite3.Error, OSError) as error:
             yield session, [Skipped(None, f"the database could not be read: {error}", torn=True)]
 
@@ -315,7 +315,7 @@ class _Teller(Span):
             parts = list(parts)
             if any(part.get("synthetic") and part.get("text") == _COMMAND for part in parts):
                 self._commands.add(key)
-            out.append(_prompt(key, at, info, parts, self._content))
+            out.append(_prompt(key, at, info, parts, self._content)._replace(inherited=self._inherited(at)))
             self._closes(at, None)
         elif role == "tool":
             result = info.get("content") if self._content else None
@@ -324,6 +324,9 @@ class _Teller(Span):
             # Its record was lost; what it used may stand in its parts.
             for part in parts:
                 _part(part, at, out, self._content, key)
+
+    def _inherited(self, at: str | None) -> bool:
+        return at is not None and self._born is not None and earlier(at, self._born)
 
     def _closes(self, at: str | None, ending: Ending | None) -> None:
         """The latest message says how it ended."""
@@ -339,7 +342,7 @@ class _Teller(Span):
         out: list[Event],
     ) -> None:
         model = words(info.get("modelID")) or words(mapping(info.get("model")).get("modelID"))
-        inherited = at is not None and self._born is not None and earlier(at, self._born)
+        inherited = self._inherited(at)
         if inherited:
             self._total = None
         tokens, error = _tokens(info.get("tokens")), info.get("error")
@@ -593,6 +596,18 @@ def _given(files: list[Path], parts: dict[str, Path], strays: list[str], out: li
     return given
 
 
+def _from_files(
+    info: dict[str, Any],
+    where: tuple[list[Path], dict[str, Path], list[str]],
+    content: bool,
+    out: list[Event],
+) -> Iterator[Event]:
+    """The events of a session; its files are read when they are asked for."""
+    given = _given(*where, out)
+    yield from out
+    yield from _told(info, given, content)
+
+
 def _connected(file: Path) -> sqlite3.Connection:
     """A connection that cannot write. Raises `sqlite3.Error` if it is not a database of OpenCode.
 
@@ -624,6 +639,14 @@ def _connected(file: Path) -> sqlite3.Connection:
 def _rows(base: sqlite3.Connection, query: str, *values: str) -> Iterator[dict[str, Any]]:
     for row in base.execute(query, values):
         yield dict(row)
+
+
+def _lazily(base: sqlite3.Connection, row: dict[str, Any], content: bool) -> Iterator[Event]:
+    """The events of one row, which are read when they are asked for; what cannot be read is said."""
+    try:
+        yield from _stored(base, row, content)
+    except (*SHAPES, sqlite3.Error) as error:
+        yield Skipped(None, f"the database could not be read: {error}", torn=True)
 
 
 def _stored(base: sqlite3.Connection, row: dict[str, Any], content: bool) -> list[Event]:

@@ -72,6 +72,7 @@ class Source:
             for name, events in self.store.sessions(self.path, content):
                 if name == self.inner:
                     yield list(events)
+                    return
             return
         reader = self.reader(content)
         with self.path.open("rb", buffering=0) as file:
