@@ -41,6 +41,7 @@ class Kimi(LineReader):
         super().__init__(content)
         self._model: str | None = None
         self._tools: dict[str, str] = {}
+        self._answered: dict[tuple[str | None, str], str] = {}
         self._ending: Ending | None = None
 
     @classmethod
@@ -87,7 +88,8 @@ class Kimi(LineReader):
                 result = mapping(event.get("result"))
                 failed = result.get("isError")
                 output = result.get("output") if self.content else None
-                key = self._tools.get(name, name)
+                # The same result again, after another call took the name, is still that of the first.
+                key = self._answered.setdefault((at, name), self._tools.get(name, name))
                 out.append(ToolResult(key, at, output, failed if type(failed) is bool else None))
             case "content.part":
                 part = mapping(event.get("part"))
