@@ -425,8 +425,8 @@ class Account:
                     self._first = first
                 if last is not None and (self._last is None or earlier(self._last, last)):
                     self._last = last
-            case Prompt(key, side=side, by=by):
-                if not side and by == "user" and hash(key) not in self._others:
+            case Prompt(key, side=side, by=by, inherited=inherited):
+                if not (side or inherited) and by == "user" and hash(key) not in self._others:
                     self._prompts.add(hash(key))
             case Turn(key, _, tokens):
                 if tokens is not None:

@@ -63,6 +63,7 @@ class Prompt(NamedTuple):
     """Something said to the agent by a person, or by a program in a person's place.
 
     by: ``user``, or ``system`` for what the harness itself put in.
+    inherited: it was said in another session and copied into this one.
     """
 
     key: str
@@ -70,6 +71,7 @@ class Prompt(NamedTuple):
     text: object
     side: str = ""
     by: str = "user"
+    inherited: bool = False
 
 
 class Call(NamedTuple):

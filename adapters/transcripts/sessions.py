@@ -18,7 +18,18 @@ from pathlib import Path
 
 from adapters.transcripts import formats
 from adapters.transcripts.account import Account, Figures
-from adapters.transcripts.events import Call, Event, Opened, Prompt, Read, Said, Skipped, ToolCall, ToolResult
+from adapters.transcripts.events import (
+    Call,
+    Ending,
+    Event,
+    Opened,
+    Prompt,
+    Read,
+    Said,
+    Skipped,
+    ToolCall,
+    ToolResult,
+)
 from adapters.transcripts.lines import LONGEST
 from adapters.transcripts.reader import LARGEST, PIECE, Copies, Head, Reader, Span
 
@@ -58,6 +69,7 @@ class Source:
             for name, events in self.store.sessions(self.path, content):
                 if name == self.inner:
                     yield list(events)
+                    return
             return
         reader = self.reader(content)
         with self.path.open("rb", buffering=0) as file:
@@ -89,7 +101,11 @@ class Session:
         for source in self.sources:
             side = source.opened.inside if source.opened.session != self.id else None
             for events in source.events(content):
-                yield [beside(event, side) for event in events] if side else events
+                # How a sub-agent ended is not how its session did.
+                own = (
+                    [beside(event, side) for event in events if type(event) is not Ending] if side else events
+                )
+                yield own
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,11 +285,19 @@ def gather(sources: Iterable[Source]) -> list[Session]:
     sessions: dict[tuple[str, str], Session] = {}
     sources = list(sources)
     ids = {(source.harness, source.opened.session) for source in sources}
+    inside = {
+        (source.harness, source.opened.session): source.opened.inside
+        for source in sources
+        if (source.harness, source.opened.inside) in ids
+    }
     for source in sources:
         opened = source.opened
         name = opened.session
-        if opened.inside is not None and (source.harness, opened.inside) in ids:
-            name = opened.inside  # a sub-agent with an id of its own
+        outer, within = opened.inside, {name}
+        while (source.harness, outer) in ids and outer is not None and outer not in within:
+            within.add(outer)
+            name = outer  # a sub-agent with an id of its own, or one of such a one
+            outer = inside.get((source.harness, outer))
         key = (source.harness, name or str(source.path))
         session = sessions.setdefault(key, Session(name, source.harness))
         session.sources.append(source)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapters.transcripts.formats import head_of, known, store_of
@@ -219,6 +219,7 @@ def test_what_is_counted(reader: type[Reader], run: list[Any], wanted: tuple[int
 
 
 @given(which=st.sampled_from(RUNS), again=repeats)
+@example(which=RUNS[1], again=[(7643, 171)])
 def test_repeated_lines_change_nothing(which: Any, again: list[tuple[int, int]]) -> None:
     reader, run, _ = which
     assert counted(figures(events(reader, repeated(run, again)))) == counted(

@@ -145,7 +145,7 @@ def test_a_fork_has_its_parents_calls_under_the_same_names(figures: Callable[...
     fork.add(Session().feed(b"".join(json.dumps(o).encode() + b"\n" for o in [header, *SESSION[1:], own])))
     found = fork.figures()
     assert (found.tokens.input, found.tokens.output, found.turns, found.inherited.input) == (8, 2, 1, 260)
-    assert found.opened.forked == "s1.jsonl"
+    assert found.opened.forked == "s1"
 
 
 @given(st.lists(st.integers(0, len(SESSION) - 1)), st.integers())

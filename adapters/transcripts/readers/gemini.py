@@ -30,11 +30,13 @@ from adapters.transcripts.events import (
     Prompt,
     Said,
     Silent,
+    Skipped,
     Tokens,
     ToolCall,
     ToolResult,
 )
 from adapters.transcripts.reader import (
+    SHAPES,
     DocumentReader,
     Head,
     LineReader,
@@ -45,6 +47,7 @@ from adapters.transcripts.reader import (
     words,
 )
 from adapters.transcripts.readers.endings import failure
+from adapters.transcripts.readers.keys import own
 
 _TYPES: Final = ("user", "gemini", "info", "error", "warning")
 
@@ -60,7 +63,8 @@ class Document(DocumentReader):
         if not isinstance(value, dict):
             return 0
         if isinstance(value.get("messages"), list):
-            return 90 if _is_session(value) and all(map(_is_message, value["messages"])) else 0
+            # Surer than the log, which a document on one line looks like.
+            return 95 if _is_session(value) and all(map(_is_message, value["messages"])) else 0
         return 60 if _is_message(value) and value["type"] == "gemini" else 0
 
     def document(self, value: Any, out: list[Event]) -> None:
@@ -69,7 +73,10 @@ class Document(DocumentReader):
             teller.session(value, out)
         for message in value.get("messages", [value]):
             self.records += 1
-            self.saw(teller.message(message, out))
+            try:
+                self.saw(teller.message(message, out))
+            except SHAPES as error:
+                out.append(Skipped(None, f"of an unknown shape: {message.get('id')}: {error}"))
         teller.end(out)
 
 
@@ -116,6 +123,7 @@ class Stream(LineReader):
     def __init__(self, content: bool = True) -> None:
         super().__init__(content)
         self._session: str | None = None
+        self._begun = False
 
     @classmethod
     def claims(cls, head: Head) -> int:
@@ -137,19 +145,21 @@ class Stream(LineReader):
     def record(self, o: dict[str, Any], line: int, out: list[Event]) -> None:
         at = instant(o.get("timestamp"))
         self.saw(at)
+        if not self._begun:
+            self._begun = True
+            out.append(Silent("turns"))
         kind = o.get("type")
         if kind == "init":
             self._session = words(o.get("session_id"))
             out.append(Opened(session=self._session, harness="gemini", model=words(o.get("model"))))
-            out.append(Silent("turns"))
         elif kind == "message":
             self._message(o, line, at, out)
         elif kind == "tool_use":
-            key = words(o.get("tool_id")) or f"line {line}"
+            key = words(o.get("tool_id")) or own(o)
             asked = o.get("parameters") if self.content else None
             out.append(ToolCall(key, at, str(o.get("tool_name")), asked, None))
         elif kind == "tool_result":
-            key = words(o.get("tool_id")) or f"line {line}"
+            key = words(o.get("tool_id")) or own(o)
             given = o.get("output", o.get("error")) if self.content else None
             out.append(ToolResult(key, at, given, _failed(o.get("status"))))
         elif kind == "error":
@@ -168,16 +178,13 @@ class Stream(LineReader):
         stats = mapping(o.get("stats"))
         # The stats are those of one run; a resumed one has a result of its own.
         key = f"result {at}:{stats.get('duration_ms')}:{stats.get('total_tokens')}"
-        models = [
-            (name, _of_run(each), None)
-            for name, each in mapping(stats.get("models")).items()
-            if type(each) is dict
-        ]
-        if models:
-            out.append(Counter(key, at, None, tuple(models)))
-        elif stats:
-            out.append(Counter(key, at, _of_run(stats)))
-        out.append(Silent("turns"))
+        tokens = _of_run(stats)
+        models = {name: _of_run(mapping(each)) for name, each in mapping(stats.get("models")).items()}
+        if models and not any(used is None for used in models.values()):
+            told = tuple((name, used, None) for name, used in models.items() if used is not None)
+            out.append(Counter(key, at, None, told))
+        elif tokens is not None:
+            out.append(Counter(key, at, tokens))
         if o.get("status") == "success":
             out.append(Ending("clean", "", "", 2, at))
         else:
@@ -222,7 +229,7 @@ class _Teller:
             if "compressed" in text:
                 out.append(Compacted(key, at))
             ending = Ending("interrupt", "user", text, 0, at) if text == "Request cancelled." else None
-        if (kind != "info" or ending) and (at or "")[:-1] >= self._closing[0]:
+        if (kind not in ("info", "warning") or ending) and (at or "")[:-1] >= self._closing[0]:
             self._closing = ((at or "")[:-1], ending)
         return at
 
@@ -282,10 +289,12 @@ def _tokens(said: object) -> Tokens | None:
     )
 
 
-def _of_run(stats: dict[str, Any]) -> Tokens:
-    """Tokens of ``stats``, or of one of its models."""
+def _of_run(stats: dict[str, Any]) -> Tokens | None:
+    """Tokens of ``stats``, or of one of its models; all 0 is what a run has that no model answered."""
     whole, cached = count(stats.get("input_tokens")), count(stats.get("cached"))
     total, output = count(stats.get("total_tokens")), count(stats.get("output_tokens"))
+    if not any((whole, cached, total, output)):
+        return None
     if total is None or whole is None:
         return Tokens(minus(whole, cached), cached, None, output)
     thoughts = None if output is None else minus(total, whole, output)

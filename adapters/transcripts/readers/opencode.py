@@ -13,7 +13,9 @@ What the formats do that a count has to know:
 - A sub-agent is a session of its own with a ``parentID``. The live stream
   does not show it.
 - A fork copies messages under new ids, with their old times: a message that is
-  older than its session was made in another.
+  older than its session was made in another, and so were its tools.
+- A command that the user ran himself is a message of the assistant without
+  tokens; the prompt before it, which nobody typed, says what it is.
 - A command that failed is ``completed`` with ``metadata.exit``.
 - No event says how a run ended: its last step or error does.
 """
@@ -24,6 +26,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final
 from urllib.parse import quote
@@ -76,6 +79,10 @@ _PARTS: Final = (
     "retry",
     "compaction",
 )
+#: What OpenCode says in the prompt's place before a command of the user.
+_COMMAND: Final = "The following tool was executed by the user"
+#: So many files of a store are looked at; the first may be torn.
+_LOOKED_AT: Final = 20
 #: A message and its parts.
 _Message = tuple[dict[str, Any], list[dict[str, Any]]]
 
@@ -185,10 +192,10 @@ class Files:
         root = _storage(path)
         if root is None:
             return 0
-        for file in _files(root / "message", 2):
-            return 85 if _is_message(_loaded(file)) else 0
-        for file in _files(root / "session", 2):
-            return 70 if _is_session(_loaded(file)) else 0
+        if any(_is_message(_loaded(file)) for file in islice(_files(root / "message", 2), _LOOKED_AT)):
+            return 85
+        if any(_is_session(_loaded(file)) for file in islice(_files(root / "session", 2), _LOOKED_AT)):
+            return 70
         return 0
 
     @classmethod
@@ -206,8 +213,8 @@ class Files:
         strays = _strays(parts, {file.stem for files in messages.values() for file in files})
         for session in sorted({*infos, *messages, *strays}):
             info, out = infos.get(session, ({}, []))
-            given = _given(messages.get(session, []), parts, strays.get(session, []), out)
-            yield session, out + _told(info or {"id": session}, given, content)
+            where = (messages.get(session, []), parts, strays.get(session, []))
+            yield session, _from_files(info or {"id": session}, where, content, out)
 
 
 class Database:
@@ -235,8 +242,8 @@ class Database:
             with closing(_connected(file)) as base:
                 for row in _rows(base, "SELECT * FROM session ORDER BY id"):
                     session = str(row["id"])
-                    yield session, _stored(base, row, content)
-        except sqlite3.Error as error:
+                    yield session, _lazily(base, row, content)
+        except (*SHAPES, sqlite3.Error, OSError) as error:
             yield session, [Skipped(None, f"the database could not be read: {error}", torn=True)]
 
 
@@ -271,6 +278,7 @@ class _Teller(Span):
         self._born: str | None = None
         self._total: Counter | None = None
         self._closing: tuple[str, Ending | None] = ("", None)
+        self._commands: set[str] = set()
 
     def session(self, info: dict[str, Any], out: list[Event]) -> None:
         session = words(info.get("id"))
@@ -302,10 +310,26 @@ class _Teller(Span):
         if role == "assistant":
             self._assistant(key, info, at, parts, out)
         elif role == "user":
-            out.append(_prompt(key, at, info, list(parts), self._content))
+            parts = list(parts)
+            if any(part.get("synthetic") and part.get("text") == _COMMAND for part in parts):
+                self._commands.add(key)
+            out.append(_prompt(key, at, info, parts, self._content)._replace(inherited=self._inherited(at)))
+            self._closes(at, None)
         elif role == "tool":
             result = info.get("content") if self._content else None
             out.append(ToolResult(str(info.get("tool_call_id")), at, result, None))
+        else:
+            # Its record was lost; what it used may stand in its parts.
+            for part in parts:
+                _part(part, at, out, self._content, key)
+
+    def _inherited(self, at: str | None) -> bool:
+        return at is not None and self._born is not None and earlier(at, self._born)
+
+    def _closes(self, at: str | None, ending: Ending | None) -> None:
+        """The latest message says how it ended."""
+        if (at or "")[:-1] >= self._closing[0]:
+            self._closing = ((at or "")[:-1], ending)
 
     def _assistant(
         self,
@@ -316,10 +340,13 @@ class _Teller(Span):
         out: list[Event],
     ) -> None:
         model = words(info.get("modelID")) or words(mapping(info.get("model")).get("modelID"))
-        inherited = at is not None and self._born is not None and earlier(at, self._born)
+        inherited = self._inherited(at)
         if inherited:
             self._total = None
         tokens, error = _tokens(info.get("tokens")), info.get("error")
+        if tokens is None and info.get("parentID") in self._commands:
+            out.append(Counted("commands of the user", key))
+            return
         aborted = mapping(error).get("name") == "MessageAbortedError"
         if tokens is None and error and not aborted:
             out.append(Counted("failed calls", key))
@@ -329,12 +356,10 @@ class _Teller(Span):
             out.append(Call(key, None, at, model, tokens, "", finish, cost, True, inherited))
         for part in parts:
             _part(part, at, out, self._content, key, model, inherited)
-        if info.get("summary") is True:
+        if info.get("summary") is True and not inherited:
             out.append(Compacted(words(info.get("parentID")) or key, at))
         _flat(key, info, at, out, self._content)
-        ending = _error(mapping(error), at) if error else _finish(words(info.get("finish")), at)
-        if (at or "")[:-1] >= self._closing[0]:
-            self._closing = ((at or "")[:-1], ending)
+        self._closes(at, _error(mapping(error), at) if error else _finish(words(info.get("finish")), at))
 
     def end(self, out: list[Event]) -> None:
         """What can be said only when all messages were told."""
@@ -366,8 +391,8 @@ def _part(
         reason, cost = words(part.get("reason")), money(part.get("cost"))
         out.append(Call(message, member, at, model, tokens, "", reason, cost, True, inherited))
     elif kind == "tool":
-        _tool(part, key or f"{message}:{part.get('callID')}", message, at, out, content)
-    elif kind == "compaction":
+        _tool(part, key or f"{message}:{part.get('callID')}", message, at, out, content, inherited)
+    elif kind == "compaction" and not inherited:
         out.append(Compacted(message, at))
     elif kind == "retry":
         out.append(Counted("retries", key or f"{message}:{part.get('attempt')}"))
@@ -376,12 +401,19 @@ def _part(
 
 
 def _tool(
-    part: dict[str, Any], key: str, message: str, at: str | None, out: list[Event], content: bool
+    part: dict[str, Any],
+    key: str,
+    message: str,
+    at: str | None,
+    out: list[Event],
+    content: bool,
+    inherited: bool,
 ) -> None:
     state = mapping(part.get("state"))
     time = mapping(state.get("time"))
     began = instant(time.get("start")) or at
-    out.append(ToolCall(key, began, str(part.get("tool")), state.get("input") if content else None, message))
+    asked = state.get("input") if content else None
+    out.append(ToolCall(key, began, str(part.get("tool")), asked, message, inherited=inherited))
     status = str(state.get("status")).lower()
     if status in ("completed", "error"):
         metadata = mapping(state.get("metadata"))
@@ -389,7 +421,7 @@ def _tool(
         failed = status == "error" or (type(code) is int and code != 0)
         given = state.get("output", state.get("error")) if content else None
         out.append(ToolResult(key, instant(time.get("end")) or at, given, failed))
-    if child := _child(part):
+    if not inherited and (child := _child(part)):
         out.append(Counted("sub-agent sessions", child))
 
 
@@ -562,13 +594,25 @@ def _given(files: list[Path], parts: dict[str, Path], strays: list[str], out: li
     return given
 
 
+def _from_files(
+    info: dict[str, Any],
+    where: tuple[list[Path], dict[str, Path], list[str]],
+    content: bool,
+    out: list[Event],
+) -> Iterator[Event]:
+    """The events of a session; its files are read when they are asked for."""
+    given = _given(*where, out)
+    yield from out
+    yield from _told(info, given, content)
+
+
 def _connected(file: Path) -> sqlite3.Connection:
     """A connection that cannot write. Raises `sqlite3.Error` if it is not a database of OpenCode.
 
     Where not even the index of a write-ahead log can be made, the database is
     read as it is, unless there is a log: it would be old.
     """
-    place = f"file:{quote(str(file.resolve()))}?mode=ro"
+    place = f"file:{quote(os.fsencode(file.resolve()))}?mode=ro"
     log = file.with_name(file.name + "-wal")
     modes = [""] if log.exists() and log.stat().st_size else ["", "&immutable=1"]
     for mode in modes:
@@ -593,6 +637,14 @@ def _connected(file: Path) -> sqlite3.Connection:
 def _rows(base: sqlite3.Connection, query: str, *values: str) -> Iterator[dict[str, Any]]:
     for row in base.execute(query, values):
         yield dict(row)
+
+
+def _lazily(base: sqlite3.Connection, row: dict[str, Any], content: bool) -> Iterator[Event]:
+    """The events of one row, which are read when they are asked for; what cannot be read is said."""
+    try:
+        yield from _stored(base, row, content)
+    except (*SHAPES, sqlite3.Error) as error:
+        yield Skipped(None, f"the database could not be read: {error}", torn=True)
 
 
 def _stored(base: sqlite3.Connection, row: dict[str, Any], content: bool) -> list[Event]:

@@ -4,7 +4,8 @@ What the formats do that a count has to know:
 
 - An assistant's message is one model call. Its own fields name it, above all
   its ``timestamp``: entries have ids since version 2 only, and the stream has
-  none. A fork copies entries as they are, so that the key is the same there.
+  none. A fork copies entries as they are, so that the key is the same there;
+  it names what it was forked from by the path of that file.
 - ``input`` is without what was read from and written to a cache; ``output``
   includes reasoning. ``cost.total`` is the call's price.
 - The stream gives each message many times: ``message_start`` and ``_update``
@@ -37,6 +38,7 @@ from adapters.transcripts.events import (
 )
 from adapters.transcripts.reader import Copies, Head, LineReader, count, instant, mapping, money, words
 from adapters.transcripts.readers.endings import failure
+from adapters.transcripts.readers.keys import own
 
 _MIRRORS: Final = ("delivery-mirror", "gateway-injected")
 _STREAM: Final = (
@@ -54,6 +56,8 @@ _STREAM: Final = (
 class _Pi(LineReader):
     """What sessions and streams share: messages."""
 
+    copies: ClassVar[Copies] = "forked"
+
     def __init__(self, content: bool = True) -> None:
         super().__init__(content)
         self._closing: Ending | None = None
@@ -66,31 +70,33 @@ class _Pi(LineReader):
                 model=words(o.get("modelId")),
                 cwd=words(o.get("cwd")),
                 title=words(o.get("title")),
-                forked=words(o.get("parentSession")) or words(o.get("branchedFrom")),
+                forked=_parent(words(o.get("parentSession")) or words(o.get("branchedFrom"))),
             )
         )
 
     def _message(
-        self, message: dict[str, Any], own: str, at: str | None, out: list[Event], texts: bool
+        self, message: dict[str, Any], name: str, at: str | None, out: list[Event], texts: bool
     ) -> None:
-        """Append what a message says; `own` names it if it has no time of its own."""
+        """Append what a message says; `name` is that of its entry."""
         made = instant(message.get("timestamp"))
         self.saw(made)
+        if not name and made is None:
+            name = own(message)
         at = at or made
         match message.get("role"):
             case "assistant":
-                self._assistant(message, _key(message, own), at, out, texts)
+                self._assistant(message, _key(message, name), at, out, texts)
             case "user":
                 self._closing = None
                 text = message.get("content") if texts else None
-                out.append(Prompt(f"{made or own}:user", at, text))
+                out.append(Prompt(f"{made or name}:user", at, text))
             case "toolResult":
-                tool = words(message.get("toolCallId")) or own
+                tool = words(message.get("toolCallId")) or name or own(message)
                 failed = message.get("isError")
                 given = message.get("content") if texts else None
                 out.append(ToolResult(tool, at, given, failed if type(failed) is bool else None))
             case "bashExecution":
-                out.append(Counted("commands of the user", f"{made or own}"))
+                out.append(Counted("commands of the user", made or name))
             case _:
                 pass
 
@@ -148,7 +154,7 @@ class Session(_Pi):
     def record(self, o: dict[str, Any], line: int, out: list[Event]) -> None:
         at = instant(o.get("timestamp"))
         self.saw(at)
-        key = words(o.get("id")) or f"{at or line}"
+        key = words(o.get("id")) or at or own(o)
         match o.get("type"):
             case "session":
                 self._opened(o, out)
@@ -189,10 +195,9 @@ class Stream(_Pi):
         kind = o.get("type")
         at = instant(o.get("timestamp"))
         self.saw(at)
-        own = f"line {line}"
         match kind:
             case "message_end":
-                self._message(mapping(o.get("message")), own, at, out, self.content)
+                self._message(mapping(o.get("message")), "", at, out, self.content)
             case "turn_end":
                 self._again([o.get("message"), *(o.get("toolResults") or ())], at, out)
             case "agent_end":
@@ -200,16 +205,16 @@ class Stream(_Pi):
             case "session":
                 self._opened(o, out)
             case "tool_execution_end":
-                tool = words(o.get("toolCallId")) or own
+                tool = words(o.get("toolCallId")) or own(o)
                 failed = o.get("isError")
                 given = o.get("result") if self.content else None
                 out.append(ToolResult(tool, None, given, failed if type(failed) is bool else None))
             case "auto_retry_start":
-                out.append(Counted("retries", own))
+                out.append(Counted("retries", f"line {line}"))
             case "auto_compaction_end" | "compaction_end":
                 result = mapping(o.get("result"))
                 if result and not o.get("aborted"):
-                    out.append(Compacted(words(result.get("firstKeptEntryId")) or own, None))
+                    out.append(Compacted(words(result.get("firstKeptEntryId")) or own(o), None))
             case _:
                 pass
 
@@ -218,6 +223,14 @@ class Stream(_Pi):
         for message in messages:
             if type(message) is dict and "timestamp" in message:
                 self._message(message, "", at, out, texts=False)
+
+
+def _parent(path: str | None) -> str | None:
+    """The id of the session in a file ``<time>_<id>.jsonl``."""
+    if path is None:
+        return None
+    name = path.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".jsonl")
+    return name.split("_", 1)[-1] or None
 
 
 def _is_own(message: dict[str, Any]) -> bool:
@@ -231,11 +244,11 @@ def _used(message: dict[str, Any]) -> dict[str, Any]:
     return mapping(message.get("usage"))
 
 
-def _key(message: dict[str, Any], own: str) -> str:
+def _key(message: dict[str, Any], name: str) -> str:
     """Names a call by what the message says of itself, wherever it is copied to."""
     answer, made = words(message.get("responseId")), message.get("timestamp")
     if answer is None and made is None:
-        return own
+        return name
     usage = _used(message)
     numbers = "/".join(str(usage.get(name)) for name in ("input", "output", "cacheRead", "cacheWrite"))
     return f"{answer}:{made}:{message.get('model')}:{numbers}"

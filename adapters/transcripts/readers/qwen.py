@@ -8,6 +8,8 @@ What the formats do that a count has to know:
   providers of OpenAI's protocol) or not (Gemini's): ``totalTokenCount`` tells.
 - ``rewind`` begins a new branch; what the old one cost stays paid.
 - A fork's copied records say ``forkedFrom``.
+- A sub-agent's records stand in a file of their own, under the id of the
+  session; they say ``agentId``. That file does not say how the session ended.
 - ``ui_telemetry`` has an ``api_response`` for each answer of a provider, the
   calls without a record (titles, checks) among them: a second witness.
 - The stream looks like Claude Code's and is not: input includes the cache,
@@ -38,6 +40,7 @@ from adapters.transcripts.events import (
     ToolResult,
 )
 from adapters.transcripts.reader import (
+    Copies,
     DocumentReader,
     Head,
     LineReader,
@@ -48,12 +51,14 @@ from adapters.transcripts.reader import (
     words,
 )
 from adapters.transcripts.readers.endings import failure
+from adapters.transcripts.readers.keys import own
 
 
 class Chat(LineReader):
     """A chat file, ``~/.qwen/projects/*/chats/*.jsonl``, or that of a sub-agent."""
 
     format: ClassVar[str] = "qwen-chat"
+    copies: ClassVar[Copies] = "forked"
 
     def __init__(self, content: bool = True) -> None:
         super().__init__(content)
@@ -86,42 +91,45 @@ class Chat(LineReader):
                     forked=forked,
                 )
             )
-        key = words(o.get("uuid")) or f"line {line}"
+        key = words(o.get("uuid")) or own(o)
+        side = words(o.get("agentId")) or ""
         match o.get("type"):
             case "assistant":
-                self._assistant(o, key, at, out)
+                self._assistant(o, key, at, side, out)
             case "user":
-                self._user(o, key, at, out)
+                self._user(o, key, at, side, out)
             case "tool_result":
-                self._result(o, key, at, out)
+                self._result(o, key, at, side, out)
             case "system":
                 self._system(o, key, at, out)
             case _:
                 pass
 
-    def _assistant(self, o: dict[str, Any], key: str, at: str | None, out: list[Event]) -> None:
+    def _assistant(self, o: dict[str, Any], key: str, at: str | None, side: str, out: list[Event]) -> None:
         model, tokens = words(o.get("model")), _metadata(o.get("usageMetadata"))
-        out.append(Call(key, None, at, model, tokens, inherited="forkedFrom" in o))
-        self._closing = Ending("clean", "", "", 0, at)
+        inherited = "forkedFrom" in o
+        out.append(Call(key, None, at, model, tokens, side, inherited=inherited))
+        self._closing = None if side else Ending("clean", "", "", 0, at)
         for place, part in enumerate(_parts(o)):
             asked = part.get("functionCall")
             if type(asked) is dict:
                 self._closing = None
                 tool = words(asked.get("id")) or f"{key}.{place}"
                 arguments = asked.get("args") if self.content else None
-                out.append(ToolCall(tool, at, str(asked.get("name")), arguments, key))
+                name = str(asked.get("name"))
+                out.append(ToolCall(tool, at, name, arguments, key, side, inherited=inherited))
             elif self.content and type(part.get("text")) is str:
-                out.append(Said(key, at, part["text"], "", part.get("thought") is True))
+                out.append(Said(key, at, part["text"], side, part.get("thought") is True))
 
-    def _user(self, o: dict[str, Any], key: str, at: str | None, out: list[Event]) -> None:
+    def _user(self, o: dict[str, Any], key: str, at: str | None, side: str, out: list[Event]) -> None:
         self._closing = None
         text = None
         if self.content:
             text = "\n".join(part["text"] for part in _parts(o) if type(part.get("text")) is str)
         by = "user" if o.get("provenance") in (None, "real_user") else "system"
-        out.append(Prompt(key, at, text, "", by))
+        out.append(Prompt(key, at, text, side, by, "forkedFrom" in o))
 
-    def _result(self, o: dict[str, Any], key: str, at: str | None, out: list[Event]) -> None:
+    def _result(self, o: dict[str, Any], key: str, at: str | None, side: str, out: list[Event]) -> None:
         result = mapping(o.get("toolCallResult"))
         status = result.get("status")
         failed = {"success": False, "error": True}.get(str(status))
@@ -129,16 +137,17 @@ class Chat(LineReader):
             given = part.get("functionResponse")
             if type(given) is dict:
                 tool = words(given.get("id")) or words(result.get("callId")) or f"{key}.{place}"
-                out.append(ToolResult(tool, at, given.get("response") if self.content else None, failed))
+                response = given.get("response") if self.content else None
+                out.append(ToolResult(tool, at, response, failed, side))
 
     def _system(self, o: dict[str, Any], key: str, at: str | None, out: list[Event]) -> None:
         payload = mapping(o.get("systemPayload"))
         match o.get("subtype"):
             case "ui_telemetry" if "forkedFrom" not in o:
                 self._telemetry(mapping(payload.get("uiEvent")), key, at, out)
-            case "chat_compression":
+            case "chat_compression" if "forkedFrom" not in o:
                 out.append(Compacted(key, at))
-            case "rewind":
+            case "rewind" if "forkedFrom" not in o:
                 out.append(Counted("rewinds", key))
             case "custom_title":
                 out.append(Opened(title=words(payload.get("customTitle"))))
@@ -153,7 +162,8 @@ class Chat(LineReader):
             case "qwen-code.api_response":
                 model, tokens = words(event.get("model")), _telemetered(event)
                 if tokens is not None:
-                    out.append(Counter(f"api {key}", at, None, ((model or "", tokens, None),), calls=1))
+                    # Each is a stretch: so it counts in a fork too.
+                    out.append(Counter("api", at, None, ((model or "", tokens, None),), calls=1, stretch=key))
             case "qwen-code.api_error":
                 out.append(Counted("failed calls", key))
                 text = words(event.get("error")) or words(event.get("error_message")) or "api_error"
@@ -211,15 +221,15 @@ class Stream(LineReader):
             )
         kind = o.get("type")
         if kind == "assistant":
-            self._assistant(o, line, at, out)
+            self._assistant(o, at, out)
         elif kind == "user":
-            self._user(o, line, at, out)
+            self._user(o, at, out)
         elif kind == "result":
             self._result(o, at, out)
 
-    def _assistant(self, o: dict[str, Any], line: int, at: str | None, out: list[Event]) -> None:
+    def _assistant(self, o: dict[str, Any], at: str | None, out: list[Event]) -> None:
         message = mapping(o.get("message"))
-        key = words(message.get("id")) or words(o.get("uuid")) or f"line {line}"
+        key = words(message.get("id")) or words(o.get("uuid")) or own(o)
         side = words(o.get("parent_tool_use_id")) or ""
         tokens = _usage(message.get("usage"))
         self._answers += 1
@@ -227,7 +237,10 @@ class Stream(LineReader):
             self._counted = True
             stop = words(message.get("stop_reason"))
             out.append(Call(key, None, at, words(message.get("model")), tokens, side, stop))
-        for place, block in enumerate(message.get("content") or ()):
+        content = message.get("content")
+        if self.content and type(content) is str:
+            out.append(Said(key, at, content, side))
+        for place, block in enumerate(content if type(content) is list else ()):
             kind = block.get("type")
             if kind == "tool_use":
                 tool = words(block.get("id")) or f"{key}.{place}"
@@ -236,10 +249,10 @@ class Stream(LineReader):
             elif self.content and kind in ("text", "thinking") and type(block.get(kind)) is str:
                 out.append(Said(key, at, block[kind], side, kind == "thinking"))
 
-    def _user(self, o: dict[str, Any], line: int, at: str | None, out: list[Event]) -> None:
+    def _user(self, o: dict[str, Any], at: str | None, out: list[Event]) -> None:
         side = words(o.get("parent_tool_use_id")) or ""
         content = mapping(o.get("message")).get("content")
-        key = words(o.get("uuid")) or f"line {line}"
+        key = words(o.get("uuid")) or own(o)
         blocks = [block for block in content if type(block) is dict] if type(content) is list else []
         results = [block for block in blocks if block.get("type") == "tool_result"]
         for place, block in enumerate(results):
