@@ -253,6 +253,7 @@ class Account:
     def __init__(self, others: Set[int] = frozenset()) -> None:
         self._others = others
         self._calls: dict[int, _Slot | _Group] = {}
+        self._grouped: dict[int, _Group] = {}
         self._sums: dict[tuple[str | None, bool], _Sum] = {}
         self._inherited = _Sum()
         self._tools: dict[int, int] = {}
@@ -351,14 +352,15 @@ class Account:
                 slot.tokens = call.tokens if slot.tokens is None else largest(slot.tokens, call.tokens)
         else:
             self._see(slot, call)
-        self._absorb(group)
+        # What it has beyond its members is asked when there are figures to make: now would look at all of them.
+        self._grouped[id(group)] = group
 
     def _absorb(self, group: _Group) -> None:
         """What the sighting without a member has beyond the others, as a call that counts for none."""
         unnamed = group.members.get(None)
-        named = [slot for slot in group.members.values() if slot.member is not None]
         if unnamed is None or unnamed.tokens is None:
             return
+        named = [slot for slot in group.members.values() if slot.member is not None]
         have = _Sum()
         for slot in named:
             have.add(slot, 1)
@@ -484,6 +486,9 @@ class Account:
 
     def figures(self) -> Figures:
         """What is known by now."""
+        for group in self._grouped.values():
+            self._absorb(group)
+        self._grouped.clear()
         main, sides = _Sum(), _Sum()
         shares: dict[str | None, _Sum] = {}
         for (model, side), each in self._sums.items():
