@@ -65,7 +65,7 @@ def test_the_table(place: Place, folder: Path) -> None:
             "500",
             "100",
             "≥1,012",
-            "~$0.03",
+            "≥~$0.03",
         ),
         *("-", "2026-03-01", "09:59", "31.0"),
     ]
@@ -104,7 +104,7 @@ def test_the_json(place: Place, folder: Path) -> None:
     }
     assert one["tokens_subagents"]["output"] == 7
     assert (one["turns"], one["turns_subagents"], one["tool_calls"], one["tool_errors"]) == (3, 1, 1, 1)
-    assert one["lower_bounds"] == ["output"]
+    assert one["lower_bounds"] == ["output", "cost"]
     assert [model["model"] for model in one["models"]] == ["claude-opus-4-6", "claude-haiku-4-5"]
     assert (one["cwd"], one["harness_version"]) == ("/w", "2.1.0")
     assert one["skipped"] == [{"line": 5, "why": "no JSON: Expecting value at column 1", "torn": False}]
