@@ -206,6 +206,10 @@ def test_a_trajectory_goes_to_the_screen_or_to_a_file(place: Place, folder: Path
     place.mh("trajectory", str(folder / "s2.jsonl"), "-o", "/dev/null")
     assert not os.path.isfile("/dev/null")
     assert "is a folder" in place.mh("trajectory", str(folder / "s2.jsonl"), "-o", str(folder), code=2)
+    before = (folder / "s2.jsonl").read_bytes()
+    said = place.mh("trajectory", str(folder / "s2.jsonl"), "-o", str(folder / "s2.jsonl"), code=2)
+    assert "is the transcript itself" in said
+    assert (folder / "s2.jsonl").read_bytes() == before
 
 
 def test_one_session_is_chosen(place: Place, folder: Path) -> None:
