@@ -253,6 +253,7 @@ class Account:
     def __init__(self, others: Set[int] = frozenset()) -> None:
         self._others = others
         self._calls: dict[int, _Slot | _Group] = {}
+        self._grouped: dict[int, _Group] = {}
         self._sums: dict[tuple[str | None, bool], _Sum] = {}
         self._inherited = _Sum()
         self._tools: dict[int, int] = {}
@@ -351,14 +352,15 @@ class Account:
                 slot.tokens = call.tokens if slot.tokens is None else largest(slot.tokens, call.tokens)
         else:
             self._see(slot, call)
-        self._absorb(group)
+        # What it has beyond its members is asked when there are figures to make: now would look at all of them.
+        self._grouped[id(group)] = group
 
     def _absorb(self, group: _Group) -> None:
         """What the sighting without a member has beyond the others, as a call that counts for none."""
         unnamed = group.members.get(None)
-        named = [slot for slot in group.members.values() if slot.member is not None]
         if unnamed is None or unnamed.tokens is None:
             return
+        named = [slot for slot in group.members.values() if slot.member is not None]
         have = _Sum()
         for slot in named:
             have.add(slot, 1)
@@ -491,6 +493,9 @@ class Account:
 
     def figures(self) -> Figures:
         """What is known by now."""
+        for group in self._grouped.values():
+            self._absorb(group)
+        self._grouped.clear()
         main, sides = _Sum(), _Sum()
         shares: dict[str | None, _Sum] = {}
         for (model, side), each in self._sums.items():
@@ -508,16 +513,18 @@ class Account:
         cost, partly = self._cost(main, sides, counter.cost)
         tools = self._tool_counts[0] + self._tool_counts[1]
         failed = sum(1 for name in self._failed if not self._copied(name))
+        # Tokens were used, and nothing that used them was shown: a result alone. Of a synthetic record we know that it did not.
+        hidden = not (calls or counter.calls or "synthetic" in self._counted) and any(everything[:4])
         figures = Figures(
             opened=self.opened,
             tokens=Usage.of(everything),
             main=Usage.of(conversation),
             subagents=Usage.of(sides.total),
             inherited=Usage.of(self._inherited.total),
-            turns=max(calls, counter.calls or 0) or (None if "turns" in silent else 0),
+            turns=max(calls, counter.calls or 0) or (None if hidden or "turns" in silent else 0),
             turns_subagents=sides.calls,
             calls_without_usage=main.blind + sides.blind,
-            tool_calls=tools or (None if "tool calls" in silent else 0),
+            tool_calls=tools or (None if hidden or "tool calls" in silent else 0),
             tool_calls_subagents=self._tool_counts[1],
             tool_errors=failed if self._judged or not (self._results or tools) else None,
             prompts=len(self._prompts),

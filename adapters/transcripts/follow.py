@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from adapters.transcripts.account import Account, Figures
+from adapters.transcripts.events import Skipped
 from adapters.transcripts.reader import PIECE, Reader
 
 
@@ -58,7 +59,9 @@ class Following:
         reader = self._make(False)
         while data := os.read(fd, PIECE):
             self._account.add(reader.feed(data))
-        self._account.add(reader.close())
+        events = reader.close()
+        if not any(isinstance(each, Skipped) and each.torn for each in events):
+            self._account.add(events)  # else somebody is still writing it, and it is looked at again
         return True
 
     def figures(self) -> Figures:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from adapters.transcripts.events import Event
 from adapters.transcripts.lines import Lines, Malformed, parse
@@ -92,10 +92,14 @@ def head_of(path: str, data: bytes, whole: bool) -> Head:
     records = [value for _, value in lines.feed(data)]
     if whole:
         records += [value for _, value in lines.close()]
-    document = None
-    if whole and data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
-        try:
-            document = parse(data.removeprefix(b"\xef\xbb\xbf"))
-        except Malformed:
-            document = None
-    return Head(path, data, records, document)
+    return Head(path, data, records, document_of(data) if whole else None)
+
+
+def document_of(data: bytes) -> Any:
+    """The object or the array that a whole file is; None if it is none."""
+    if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
+        return None
+    try:
+        return parse(data.removeprefix(b"\xef\xbb\xbf"))
+    except Malformed:
+        return None

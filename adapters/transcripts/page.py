@@ -10,7 +10,9 @@ from typing import Any, Final
 #: Lines of a tool's output that are shown; the trajectory has all of them.
 SHOWN: Final = 40
 
-_FENCE = re.compile(r"^\s*(`{3,})", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})", re.MULTILINE)
+# HTML at the start of a line may take in all that follows it: a comment, a script.
+_HTML = re.compile(r"^([ \t>*+-]*)<")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -63,14 +65,14 @@ def _facts(document: dict[str, Any]) -> Iterator[str]:
 def _step(step: dict[str, Any], level: int) -> Iterator[str]:
     at = step.get("timestamp")
     mark = f"{'#' * min(level, 6)} {step['step_id']}. {step['source']}"
-    yield f"{mark} · {at}" if at else mark
+    yield f"{mark} · {_line(at)}" if at else mark
     yield ""
     if thought := step.get("reasoning_content"):
-        yield from (f"> {_clean(line)}".rstrip() for line in thought.splitlines())
+        yield from (f"> {line}".rstrip() for line in _lines(thought))
         yield ""
     if message := step.get("message"):
         # What a person or an agent wrote is shown as it was written: its own marks would draw this page.
-        yield from _fenced(message, "text", None) if step["source"] != "agent" else (_clean(message),)
+        yield from _fenced(message, "text", None) if step["source"] != "agent" else _closed(message)
         yield ""
     results = {
         row.get("source_call_id"): row
@@ -108,8 +110,10 @@ def _arguments(arguments: dict[str, Any]) -> str:
 
 
 def _fenced(text: str, kind: str, most: int | None) -> Iterator[str]:
-    lines = _clean(text).splitlines()
-    longest = max((len(found) for found in _FENCE.findall(text)), default=2)
+    lines = _lines(text)
+    # Of what is shown: a mark that is at the start of a line only when control characters are gone counts too.
+    marks = (_FENCE.match(line) for line in lines)
+    longest = max((len(mark[1]) for mark in marks if mark and mark[1][0] == "`"), default=2)
     fence = "`" * (longest + 1)
     yield f"{fence}{kind}"
     yield from lines[:most]
@@ -119,8 +123,30 @@ def _fenced(text: str, kind: str, most: int | None) -> Iterator[str]:
         yield f"({len(lines) - most:,} more lines)"
 
 
+def _closed(text: str) -> Iterator[str]:
+    """What an agent wrote, in which nothing stays open that would take in the rest of the page."""
+    fence = ""
+    for line in _lines(text):
+        mark = _FENCE.match(line)
+        if not fence:
+            yield _HTML.sub(r"\1&lt;", line)
+            fence = mark[1] if mark else ""
+        else:
+            yield line
+            if mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
+                fence = ""
+    if fence:
+        yield fence
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as Markdown has them: they end at a line feed, and nowhere else."""
+    lines = _clean(text).split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
 def _line(text: str) -> str:
-    return _CONTROL.sub("", text).replace("\n", " ").replace("|", "\\|")
+    return _CONTROL.sub("", text).replace("\n", " ").replace("|", "\\|").replace("<", "&lt;")
 
 
 def _clean(text: str) -> str:

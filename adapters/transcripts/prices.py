@@ -106,12 +106,17 @@ SHIPPED: Final[Mapping[str, Price]] = {
 }
 
 _PREFIX = re.compile(r"^(?:[a-z]{2,6}\.)?(?:[a-z0-9_.-]+/)*(?:anthropic\.)?")
-_SUFFIX = re.compile(r"(?:\[\w+\]|@\w+|-v\d+(?::\d+)?|:\w+)+$")
+_SUFFIX = re.compile(r"(?:\[\w+\]|@\w+|-v\d+|:\w+)+$")
+
+#: Characters of the longest name of a model that is looked at: no real one is half as long.
+_LONGEST: Final = 200
 
 
 def canonical(model: str) -> str:
     """A model's name without what gateways and clouds put around it (``us.anthropic.``, ``openai/``, ``[1m]``)."""
     name = model.lower()
+    if len(name) > _LONGEST:
+        return name
     return _SUFFIX.sub("", _PREFIX.sub("", name)) or name
 
 

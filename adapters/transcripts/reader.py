@@ -23,6 +23,9 @@ PIECE = 64 * 1024
 #: Bytes of the largest transcript that is one JSON document: it has to be parsed whole.
 LARGEST = 512 * 1024 * 1024
 
+#: More tokens, calls or dollars than this were used by nobody: such a number is a broken one, and unknown.
+MOST = 10**15
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
@@ -41,7 +44,7 @@ class Head:
 
 
 #: What an unexpected shape of a record raises; nothing else is taken for one.
-SHAPES = (TypeError, ValueError, AttributeError, KeyError, IndexError, RecursionError)
+SHAPES = (TypeError, ValueError, AttributeError, KeyError, IndexError, OverflowError, RecursionError)
 
 Copies = Literal["anywhere", "forked", "nowhere"]
 
@@ -259,9 +262,9 @@ def instant(value: object) -> str | None:
 def _converted(text: str) -> str | None:
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return _written(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC))
+    except (ValueError, OverflowError):  # OverflowError: in UTC it is before the year 1, or after 9999
         return None
-    return _written(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC))
 
 
 def _written(moment: datetime) -> str:
@@ -276,15 +279,15 @@ def earlier(a: str, b: str) -> bool:
 def count(value: object) -> int | None:
     """A number of tokens, calls or turns; None for everything that cannot be one."""
     if type(value) is int:
-        return value if value >= 0 else None
-    if type(value) is float and value >= 0 and value.is_integer():
+        return value if 0 <= value <= MOST else None
+    if type(value) is float and 0 <= value <= MOST and value.is_integer():
         return int(value)
     return None
 
 
 def money(value: object) -> float | None:
     """US dollars; None for everything that cannot be an amount."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf"):
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= MOST:
         return float(value)
     return None
 

@@ -23,8 +23,10 @@ SHORTEST: Final = 6
 
 _SHAPES = re.compile(
     r"""
-      -----BEGIN[ ](?:[A-Z]+[ ])*PRIVATE[ ]KEY-----
-        (?:(?:\s|\\n)*[A-Za-z-]+:[ ][^\n\\]*)*[A-Za-z0-9+/=\s\\]*(?:-----END[ ](?:[A-Z]+[ ])*PRIVATE[ ]KEY-----)?
+      # To its end whatever stands between: tools put numbers or marks before each line. Else what looks like it.
+      -----BEGIN[ ](?:[A-Z]+[ ])*PRIVATE[ ]KEY-----(?:[^-]|-(?!----))*+-{5,}END[ ](?:[A-Z]+[ ])*PRIVATE[ ]KEY-----
+    | -----BEGIN[ ](?:[A-Z]+[ ])*PRIVATE[ ]KEY-----
+        (?:(?:\s|\\n)*[A-Za-z-]+:[ ][^\n\\]*)*[A-Za-z0-9+/=\s\\→|>]*
     | \bsk-(?:ant|proj|or|svcacct|admin|lf)?-?[A-Za-z0-9_-]{16,}
     | \b(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}
     | \b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})
@@ -38,7 +40,9 @@ _SHAPES = re.compile(
     | \bpypi-[A-Za-z0-9_-]{30,}
     | \bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}
     | \bAGE-SECRET-KEY-1[A-Z0-9]{20,}
-    | \beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}
+    # The whole run of characters at once: each `eyJ` in it would look at all that follow.
+    | (?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]*?\beyJ[A-Za-z0-9_-]{10})[A-Za-z0-9_-]++
+        \.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}
     | (?<=hooks\.slack\.com/services/)[A-Za-z0-9/]{20,}
     """,
     re.VERBOSE | re.DOTALL,
@@ -48,14 +52,14 @@ _PLACES = re.compile(
     r"""
       (?i:authorization["']?\s*[:=]\s*["']?(?:bearer|basic|token)\s+)(?P<a>[A-Za-z0-9._~+/=-]{8,})
     | (?i:\bbearer\s+)(?P<b>[A-Za-z0-9._~+/=-]{16,})
-    | \b[a-z][a-z0-9+.-]*://[^\s/:@"']*:(?P<c>[^\s/@"']{3,})@
-    | (?i:\b[A-Za-z0-9_]*(?:api_?key|access_?key|private_?key|secret|token|passw(?:or)?d|passphrase)["']?
-        \s*[:=]\s*["']?)(?P<d>[^\s"'`,;&|<>(){}\[\]$]{8,})
+    | \b[a-z][a-z0-9+.-]{0,30}://[^\s/:@"']*:(?P<c>[^\s/@"']{3,})@
+    | (?i:\b[A-Za-z0-9_]*(?:api[_-]?key|access[_-]?key|private[_-]?key|secret|token|passw(?:or)?d
+        |passphrase)(?:\\*["'])?\s*[:=]\s*(?:\\*["'])?)(?P<d>[^\s"'`,;&|<>(){}\[\]$]{8,}(?<!\\))
     """,
     re.VERBOSE,
 )
 _NAMES = re.compile(
-    r"(?:^|[_.-])(?:secret|password|passwd|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|authorization"
+    r"(?:^|[_.-]|(?-i:(?<=[a-z0-9])(?=[A-Z])))(?:secret|password|passwd|passphrase|api[_-]?key|access[_-]?key|private[_-]?key|authorization"
     r"|(?:access|auth|refresh|id|bearer|session|api)[_-]?token)$",
     re.IGNORECASE,
 )
@@ -117,9 +121,19 @@ class Redactor:
         return json.dumps(self.value(value), ensure_ascii=True).encode() + end
 
     def _under(self, key: str, value: Any) -> Any:
-        if isinstance(value, str) and value and _NAMES.search(key):
-            return REDACTED
-        return self.value(value)
+        return self._all(value) if _NAMES.search(key) else self.value(value)
+
+    def _all(self, value: Any) -> Any:
+        """What stands under a telling key: every text of it."""
+        match value:
+            case str() if value:
+                return REDACTED
+            case dict():
+                return {self.text(str(key)): self._all(each) for key, each in value.items()}
+            case list() | tuple():
+                return [self._all(each) for each in value]
+            case _:
+                return value
 
 
 def _placed(found: re.Match[str]) -> str:

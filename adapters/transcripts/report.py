@@ -66,7 +66,7 @@ def session(measured: Measured, prices: Mapping[str, Price]) -> dict[str, Any]:
         "skipped": [{"line": each.line, "why": each.why, "torn": each.torn} for each in figures.skipped],
         "torn_lines": figures.torn,
         "counts": dict(figures.counts),
-        "lower_bounds": [*figures.lower_bounds, *(["cost"] if cost.lower_bound else [])],
+        "lower_bounds": _bounds(figures, cost),
         "notes": list(figures.notes),
         "error": measured.error or None,
     }
@@ -86,7 +86,8 @@ def totals(all_figures: list[Figures], prices: Mapping[str, Price]) -> dict[str,
     priced = [cost.usd for cost in costs if cost.usd is not None]
     used = [figures.tokens.input or figures.tokens.output for figures in all_figures]
     if priced and any(
-        cost.lower_bound or (cost.usd is None and tokens) for cost, tokens in zip(costs, used, strict=True)
+        "cost" in _bounds(figures, cost) or (cost.usd is None and tokens)
+        for figures, cost, tokens in zip(all_figures, costs, used, strict=True)
     ):
         bounds.add("cost")
     return {
@@ -102,6 +103,20 @@ def totals(all_figures: list[Figures], prices: Mapping[str, Price]) -> dict[str,
     }
 
 
+def _bounds(figures: Figures, cost: Cost) -> list[str]:
+    """The lower bounds; a cost that was made from tokens is one if they are, or if no model is known of some."""
+    names = list(figures.lower_bounds)
+    if cost.usd is None or "cost" in names:
+        return names
+    named = Usage.of(added(share.tokens for share in figures.models))
+    less = cost.basis != "reported" and (
+        not {"input", "output"}.isdisjoint(names)
+        or (named.input or 0) < (figures.tokens.input or 0)
+        or (named.output or 0) < (figures.tokens.output or 0)
+    )
+    return [*names, "cost"] if cost.lower_bound or less else names
+
+
 def models(all_figures: Iterable[Figures], prices: Mapping[str, Price]) -> list[dict[str, Any]]:
     """Each model's part of several sessions, the largest first.
 
@@ -114,7 +129,10 @@ def models(all_figures: Iterable[Figures], prices: Mapping[str, Price]) -> list[
         for share in figures.models:
             paid = share.cost if share.cost is not None else figures.cost_reported if alone else None
             cost = Cost(paid, "reported") if paid is not None else by_table([share], prices)
-            parts.setdefault(share.name, []).append((share, cost, set(figures.lower_bounds)))
+            bounds = set(figures.lower_bounds)
+            if cost.basis != "reported" and not bounds.isdisjoint(("input", "output")):
+                bounds.add("cost")
+            parts.setdefault(share.name, []).append((share, cost, bounds))
     out = []
     for name, each in parts.items():
         tokens = added(share.tokens for share, _, _ in each)

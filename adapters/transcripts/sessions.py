@@ -15,6 +15,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from adapters.transcripts import formats
 from adapters.transcripts.account import Account, Figures
@@ -30,8 +31,11 @@ from adapters.transcripts.events import (
     ToolCall,
     ToolResult,
 )
-from adapters.transcripts.lines import LONGEST
+from adapters.transcripts.lines import LONGEST, Lines
 from adapters.transcripts.reader import LARGEST, PIECE, Copies, Head, Reader, Span
+
+#: Lines that are looked at for the first object.
+MANY: Final = 20_000
 
 _SQLITE = b"SQLite format 3\0"
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"PK\x03\x04", b"BZh")
@@ -47,7 +51,11 @@ class Unread:
 
 @dataclass(slots=True)
 class Source:
-    """One transcript, and what its beginning says of it."""
+    """One transcript, and what its beginning says of it.
+
+    held: the events of a store's session, until they are asked for: a store
+        that is read again for each of its sessions takes as many times as long.
+    """
 
     path: Path
     format: str
@@ -57,6 +65,7 @@ class Source:
     reader: type[Reader] | None = None
     store: type[formats.Store] | None = None
     inner: str = ""
+    held: list[Event] | None = None
 
     @property
     def harness(self) -> str:
@@ -66,6 +75,10 @@ class Source:
         """All events, piece by piece. Raises OSError."""
         if self.reader is None:
             assert self.store is not None
+            if self.held is not None and not content:
+                held, self.held = self.held, None
+                yield held
+                return
             for name, events in self.store.sessions(self.path, content):
                 if name == self.inner:
                     yield list(events)
@@ -132,8 +145,9 @@ def find(paths: Iterable[Path]) -> Iterator[Source | Unread]:
     is read once.
     """
     seen: set[tuple[int, int]] = set()
+    agents: _Agents = {}
     for path in paths:
-        for found in _under(path):
+        for found in _under(path, agents):
             try:
                 state = found.stat()
             except OSError as error:
@@ -146,41 +160,59 @@ def find(paths: Iterable[Path]) -> Iterator[Source | Unread]:
                 yield from _sources(found)
 
 
-def _under(path: Path) -> Iterator[Path]:
+#: The files ``agent-*.jsonl`` of a folder, by the session that they say they belong to.
+_Agents = dict[Path, dict[str, list[Path]]]
+
+
+def _under(path: Path, agents: _Agents) -> Iterator[Path]:
     """The files and stores at a path: itself, or what lies below it, by name."""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         yield path
-        yield from _of_sub_agents(path)
+        if os.path.isfile(path):
+            yield from _of_sub_agents(path, agents)
         return
-    if formats.store_of(path) is not None:
-        yield path
-        return
-    try:
-        entries = sorted(os.scandir(path), key=lambda entry: entry.name)
-    except OSError:
-        yield path
-        return
-    for entry in entries:
-        if entry.is_symlink():
+    waiting = [(path, True)]  # no calls inside calls: folders may lie deeper than those may
+    while waiting:
+        path, folder = waiting.pop()
+        if not folder or formats.store_of(path) is not None:
+            yield path
             continue
-        if entry.is_dir():
-            yield from _under(Path(entry.path))
-        elif entry.is_file():
-            yield Path(entry.path)
+        try:
+            with os.scandir(path) as found:
+                entries = sorted(found, key=lambda entry: entry.name, reverse=True)
+        except OSError:
+            yield path
+            continue
+        for entry in entries:
+            try:
+                folder = entry.is_dir(follow_symlinks=False)
+                if folder or entry.is_file(follow_symlinks=False):
+                    waiting.append((Path(entry.path), folder))
+            except OSError:
+                waiting.append((Path(entry.path), False))
 
 
-def _of_sub_agents(path: Path) -> Iterator[Path]:
+def _of_sub_agents(path: Path, agents: _Agents) -> Iterator[Path]:
     """Files that a harness keeps beside a session's own: those whose content says that they belong to it."""
-    beside_it = [*path.parent.glob(f"{_literal(path.stem)}/subagents/**/*.jsonl")]
+    below = [*path.parent.glob(f"{_literal(path.stem)}/subagents/**/*.jsonl")]
+    beside_it: dict[str, list[Path]] = {}
     if not path.name.startswith("agent-"):
-        beside_it += path.parent.glob("agent-*.jsonl")
-    own = next(iter(_sources(path)), None) if beside_it else None
-    if not isinstance(own, Source):
-        return
-    for each in sorted(beside_it):
-        other = next(iter(_sources(each)), None)
-        if isinstance(other, Source) and other.opened.session == own.opened.session is not None:
-            yield each
+        if path.parent not in agents:
+            agents[path.parent] = _by_session(path.parent.glob("agent-*.jsonl"))
+        beside_it = agents[path.parent]
+    own = next(iter(_sources(path)), None) if below or beside_it else None
+    if isinstance(own, Source) and (session := own.opened.session) is not None:
+        yield from sorted([*_by_session(below).get(session, ()), *beside_it.get(session, ())])
+
+
+def _by_session(paths: Iterable[Path]) -> dict[str, list[Path]]:
+    out: dict[str, list[Path]] = {}
+    for path in paths:
+        # Nothing else is opened: a pipe would be waited for.
+        source = next(iter(_sources(path)), None) if os.path.isfile(path) else None
+        if isinstance(source, Source) and source.opened.session is not None:
+            out.setdefault(source.opened.session, []).append(path)
+    return out
 
 
 def _literal(name: str) -> str:
@@ -222,11 +254,12 @@ def _of_store(path: Path, store: type[formats.Store]) -> Iterator[Source | Unrea
     """Every session of a store."""
     found = False
     for name, events in store.sessions(path, False):
-        opened, first = _opened(events)
+        held = list(events)
+        opened, first = _opened(held)
         if opened.session is None:
             opened = opened._replace(session=name)
         found = True
-        yield Source(path, store.format, "nowhere", opened, first, store=store, inner=name)
+        yield Source(path, store.format, "nowhere", opened, first, store=store, inner=name, held=held)
     if not found:
         yield Unread(path, f"a store of {store.format} without a session")
 
@@ -248,18 +281,27 @@ def _head(path: Path) -> Head | Unread:
         if head.records or size <= len(data) or formats.reader_of(head) is not None:
             return head
         # Not one whole line: a very long one, or a document of many lines.
-        limit = LARGEST if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") else LONGEST
+        document = data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
+        limit = LARGEST if document else LONGEST
         pieces = [data]
-        looked = have = len(data)
+        have = len(data)
+        # Each line is looked at once, and so many of them: a file without one object in those is no transcript.
+        lines = Lines()
+        lines.feed(data)
         while have <= limit and (piece := file.read(PIECE)):
             pieces.append(piece)
             have += len(piece)
-            if b"\n" in piece and have >= 2 * looked:
-                looked = have  # twice as much each time: looking costs no more than reading
-                early = formats.head_of(path.as_posix(), b"".join(pieces), whole=False)
-                if early.records and formats.reader_of(early) is not None:
-                    return early
-        return formats.head_of(path.as_posix(), b"".join(pieces), whole=have >= size)
+            if lines.number < MANY and (records := lines.feed(piece)):
+                objects = [value for _, value in records]
+                if formats.reader_of(Head(path.as_posix(), data, objects)) is not None:
+                    return Head(path.as_posix(), b"".join(pieces), objects)
+            if lines.number >= MANY and not document:
+                break
+        data = b"".join(pieces)
+        whole = have >= size
+        if lines.number < MANY:
+            return formats.head_of(path.as_posix(), data, whole)
+        return Head(path.as_posix(), data, document=formats.document_of(data) if whole else None)
 
 
 def _begins(reader: Reader, head: Head) -> tuple[Opened, str | None]:
@@ -317,25 +359,28 @@ def _ordered(sessions: dict[tuple[str, str], Session]) -> list[Session]:
     )
     out: dict[int, Session] = {}
 
-    def take(session: Session, below: frozenset[str]) -> str:
-        if id(session) in out:
-            return session.family or ""
-        own = session.id or str(session.sources[0].path)
-        parent = session.parent
-        if parent is None or parent in below:
-            session.family = own
-        else:
-            above = sessions.get((session.harness, parent)) or by_file.get(
-                (session.harness, Path(parent).name)
+    for _, each in by_time:
+        line: dict[int, Session] = {}  # from a fork up to what it began with; they may go round in a circle
+        above, family = each, ""
+        while id(above) not in out and id(above) not in line:
+            line[id(above)] = above
+            family = above.id or str(above.sources[0].path)
+            if above.parent is None:
+                break
+            parent = sessions.get((above.harness, above.parent)) or by_file.get(
+                (above.harness, Path(above.parent).name)
             )
-            session.family = take(above, below | {own}) if above is not None else parent
-        out[id(session)] = session
-        # A sub-agent's calls are the session's own when its own file has them too: its own first.
-        session.sources.sort(key=lambda source: (source.opened.inside is not None, str(source.path)))
-        return session.family
-
-    for _, session in by_time:
-        take(session, frozenset())
+            if parent is None:
+                family = above.parent
+                break
+            above = parent
+        if id(above) in out:
+            family = above.family or ""
+        for session in reversed(line.values()):
+            session.family = family
+            out[id(session)] = session
+            # A sub-agent's calls are the session's own when its own file has them too: its own first.
+            session.sources.sort(key=lambda source: (source.opened.inside is not None, str(source.path)))
     return list(out.values())
 
 

@@ -28,6 +28,10 @@ from adapters.transcripts.events import (
 
 VERSION: Final = "ATIF-v1.7"
 
+#: Levels of objects and lists in arguments and results that are kept; what is below them is hostile or broken.
+DEEPEST: Final = 100
+_TOO_DEEP: Final = "[nested too deeply to be kept]"
+
 
 @dataclass(slots=True)
 class _Step:
@@ -277,20 +281,43 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _object(arguments: object) -> dict[str, Any]:
+    if _deep(arguments):
+        return {"input": _TOO_DEEP}
     if isinstance(arguments, dict):
         return arguments
     return {} if arguments is None else {"input": arguments}
 
 
+def _deep(value: object) -> bool:
+    """Whether it is nested more deeply than `DEEPEST`."""
+    level = [value]
+    for _ in range(DEEPEST):
+        inner = (
+            each.values() if isinstance(each, dict) else each
+            for each in level
+            if isinstance(each, (dict, list))
+        )
+        level = [each for values in inner for each in values if isinstance(each, (dict, list))]
+        if not level:
+            return False
+    return True
+
+
 def text_of(content: object) -> str:
     """Content of any shape as text: text as it is, parts joined, an image as its kind, the rest as JSON."""
+    if isinstance(content, str):
+        return content
+    return _TOO_DEEP if _deep(content) else _text_of(content)
+
+
+def _text_of(content: object) -> str:
     match content:
         case None:
             return ""
         case str():
             return content
         case list():
-            return "\n".join(text_of(each) for each in content)
+            return "\n".join(_text_of(each) for each in content)
         case {"text": str(text)}:
             return text
         case {"type": "image" | "input_image" | "image_url", **rest}:
@@ -298,9 +325,9 @@ def text_of(content: object) -> str:
             kind = source.get("media_type") if isinstance(source, dict) else None
             return f"[image{f' {kind}' if kind else ''}]"
         case {"type": "tool_result", "content": inner}:
-            return text_of(inner)
+            return _text_of(inner)
         case {"content": str() | list() as inner}:
-            return text_of(inner)
+            return _text_of(inner)
         case _:
             return json.dumps(content, ensure_ascii=False, default=str)
 

@@ -49,6 +49,10 @@ def command(
 
     clean = redactor(redact, secret_env)
     chosen = _choose(file, session)
+    if output is not None and os.path.realpath(output) in map(os.path.realpath, chosen.paths):
+        raise UsageError(
+            f"{output} is the transcript itself", "name another file: a transcript is never written"
+        )
     built = Trajectory()
     try:
         for events in chosen.events(content=True):

@@ -67,7 +67,7 @@ def test_the_table(place: Place, folder: Path) -> None:
             "500",
             "100",
             "≥1,012",
-            "~$0.03",
+            "≥~$0.03",
         ),
         *("-", "2026-03-01", "09:59", "31.0"),
     ]
@@ -148,7 +148,7 @@ def test_the_json(place: Place, folder: Path) -> None:
     }
     assert one["tokens_subagents"]["output"] == 7
     assert (one["turns"], one["turns_subagents"], one["tool_calls"], one["tool_errors"]) == (3, 1, 1, 1)
-    assert one["lower_bounds"] == ["output"]
+    assert one["lower_bounds"] == ["output", "cost"]
     assert [model["model"] for model in one["models"]] == ["claude-opus-4-6", "claude-haiku-4-5"]
     assert (one["cwd"], one["harness_version"]) == ("/w", "2.1.0")
     assert one["skipped"] == [{"line": 5, "why": "no JSON: Expecting value at column 1", "torn": False}]
@@ -268,6 +268,10 @@ def test_a_trajectory_goes_to_the_screen_or_to_a_file(place: Place, folder: Path
         "trajectory", str(folder / "s2.jsonl"), "-o", str(folder / "no/t"), code=2
     )
     assert "is a folder" in place.mh("trajectory", str(folder / "s2.jsonl"), "-o", str(folder), code=2)
+    before = (folder / "s2.jsonl").read_bytes()
+    said = place.mh("trajectory", str(folder / "s2.jsonl"), "-o", str(folder / "s2.jsonl"), code=2)
+    assert "is the transcript itself" in said
+    assert (folder / "s2.jsonl").read_bytes() == before
 
 
 def test_one_session_is_chosen(place: Place, folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -222,3 +223,13 @@ def test_the_turn_of_one_result_is_counted_once() -> None:
 def test_many_skipped_lines_are_counted_and_the_first_named() -> None:
     found = figures(b"noise\n" * 5000 + json.dumps(assistant()).encode(), ClaudeCode)
     assert (found.skipped_lines, len(found.skipped)) == (5000, 100)
+
+
+def test_one_key_with_many_members_costs_what_they_are() -> None:
+    account = Account()
+    begun = time.perf_counter()
+    account.add(Call("m", f"r{nth}", None, "m", Tokens(1, output=1)) for nth in range(30_000))
+    account.add([Call("m", None, None, "m", Tokens(40_000, output=1))])
+    assert account.figures().tokens.input == 40_000
+    assert account.figures().turns == 30_000
+    assert time.perf_counter() - begun < 5

@@ -341,6 +341,7 @@ def test_case_17_the_result_of_real_work_decides_and_both_are_told(inputs: Path)
     assert found.ending.kind == "clean"
     assert [each.kind for each in found.endings] == ["clean", "provider"]
     assert found.tokens.output == 8
+    assert (found.turns, found.tool_calls) == (None, None), "a result alone shows neither"
 
 
 def test_case_17_of_two_that_did_work_the_last_decides() -> None:

@@ -151,3 +151,13 @@ def test_a_session_files_last_error_has_its_status_in_a_field() -> None:
     ending = figures({**row, "apiErrorStatus": 429, "error": "rate_limit"}).ending
     assert ending is not None
     assert (ending.kind, ending.code) == ("limit", "429")
+
+
+def test_numbers_and_times_that_cannot_be_are_unknown_and_never_fatal() -> None:
+    huge = 10**400
+    bad = said("a", 1e308, huge, timestamp="0001-01-01T00:00:00+14:00")  # type: ignore[arg-type]
+    late = said("b", 5, 7, timestamp="9999-12-31T23:59:59-14:00")
+    end = {"type": "result", "subtype": "success", "session_id": "s", "total_cost_usd": huge}
+    found = figures(bad, late, end)
+    assert (found.tokens.input, found.tokens.output, found.cost_reported) == (5, 7, None)
+    assert (found.turns, found.lower_bounds) == (2, ("input", "output"))

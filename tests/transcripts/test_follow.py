@@ -101,3 +101,18 @@ def test_a_document_is_read_whole_when_it_changed(tmp_path: Path) -> None:
     assert following.look() is True
     assert following.look() is False
     assert (following.figures().turns, following.figures().tokens.input) == (3, 6)
+
+
+def test_a_document_that_is_being_written_leaves_no_mark(tmp_path: Path) -> None:
+    from adapters.transcripts.readers.gemini import Document
+
+    message = {"id": "m", "type": "gemini", "content": "x", "timestamp": "2026-03-01T10:00:00Z"}
+    message |= {"model": "g", "tokens": {"input": 5, "output": 3, "cached": 0, "thoughts": 0, "total": 8}}
+    data = json.dumps({"sessionId": "s", "projectHash": "p", "messages": [message]}).encode()
+    path = tmp_path / "session.json"
+    following = Following(path, Document)
+    for size in (len(data) // 2, len(data) - 1, len(data)):
+        path.write_bytes(data[:size])
+        following.look()
+    found = following.figures()
+    assert (found.tokens.input, found.tokens.output, found.lower_bounds, found.skipped_lines) == (5, 3, (), 0)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 
+from adapters.transcripts import sessions
 from adapters.transcripts.events import Opened
 from adapters.transcripts.formats import store_of
 from adapters.transcripts.readers.hermes import Database, Export
@@ -240,3 +242,28 @@ def test_any_shape_is_survived(value: Any) -> None:
         {"session_id": "x", "session_start": 1, "platform": "cli"}
         | (first if isinstance(first, dict) else {})
     )
+
+
+def test_a_database_is_read_once_however_many_sessions_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.db"
+    with closing(sqlite3.connect(path)) as base:
+        base.execute("CREATE TABLE sessions (id TEXT, source TEXT, started_at REAL, input_tokens INTEGER)")
+        base.execute("CREATE TABLE messages (id INTEGER, session_id TEXT, role TEXT, tool_calls TEXT)")
+        base.executemany(
+            "INSERT INTO sessions VALUES (?, 'cli', 1.0, 7)", [(f"s{nth}",) for nth in range(50)]
+        )
+        base.commit()
+    asked: list[bool] = []
+    read = Database.sessions
+    monkeypatch.setattr(
+        Database, "sessions", lambda path, content: (asked.append(content), read(path, content))[1]
+    )
+    found = list(
+        sessions.measure(
+            sessions.gather(each for each in sessions.find([path]) if isinstance(each, sessions.Source))
+        )
+    )
+    assert sum(each.figures.tokens.input or 0 for each in found) == 350
+    assert asked == [False]

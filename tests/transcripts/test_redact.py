@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from urllib.parse import quote
 
 import pytest
@@ -172,3 +173,34 @@ def test_a_key_without_an_end_takes_nothing_else_away() -> None:
 def test_many_lines_that_look_like_keys_are_read_in_time_that_grows_with_them() -> None:
     for piece in ("sk-", "eyJ", "a:", "-----BEGIN PRIVATE KEY-----", "token=", "://a:", "Bearer ", "_token_"):
         Redactor(["secret-value"]).text(piece * 20_000)
+
+
+@pytest.mark.parametrize(
+    "piece", ["eyJ-", "a-", "a.", "SG.", "-----BEGIN PRIVATE KEY-----", "token=\\", "a://"]
+)
+def test_no_text_takes_more_than_its_length(piece: str) -> None:
+    begun = time.perf_counter()
+    Redactor().text(piece * (1_000_000 // len(piece)))
+    assert time.perf_counter() - begun < 8
+
+
+def test_a_private_key_is_one_with_numbers_or_marks_before_its_lines() -> None:
+    begin, end = "-----BEGIN RSA PRIVATE " + "KEY-----", "-----END RSA PRIVATE " + "KEY-----"
+    for mark in ("     {}→", "{}\t", "> ", "- ", "-", '"'):
+        text = "\n".join(mark.format(n) + each for n, each in enumerate((begin, BODY, BODY, end, "after")))
+        clean = Redactor().text(text)
+        assert BODY not in clean, mark
+        assert "after" in clean
+    assert BODY not in Redactor().text(f"1→{begin}\n2→{BODY}\n3→{BODY}")
+
+
+def test_what_stands_under_a_telling_name_however_it_is_written() -> None:
+    secret = "hunter2" + "-Hunter2"
+    inner = json.dumps({"a": json.dumps({"api_key": secret})})
+    for value in (inner, json.dumps(inner), {"clientSecret": secret}, {"password": [secret]}):
+        assert secret not in json.dumps(Redactor().value(value))
+    assert secret not in json.dumps(Redactor().value({"access_token": {"v": [secret], "n": 1}}))
+    assert secret not in Redactor().text(f"X-Api-Key: {secret}")
+    assert json.loads(json.loads(Redactor().text(inner))["a"]) == {"api_key": REDACTED}
+    plain = {"tokens": 5, "input_tokens": 7, "secretary": "x" * 9, "max_token": 5, "monkey": "y" * 20}
+    assert Redactor().value(plain) == plain

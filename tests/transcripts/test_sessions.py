@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -242,3 +243,57 @@ def test_each_file_of_the_corpus_is_claimed_by_its_own_folder(corpus: Path) -> N
             "exported",
         )
     ]
+
+
+def test_a_pipe_beside_a_session_or_in_a_stores_place_is_never_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "s1.jsonl").write_bytes(lines(assistant("m1")))
+    for name in ("agent-x.jsonl", "state.db", "opencode.db"):
+        os.mkfifo(tmp_path / name)
+    assert unread(tmp_path / "agent-x.jsonl") == {"agent-x.jsonl": "not a file"}
+    assert len(measured(tmp_path / "s1.jsonl")) == len(measured(tmp_path)) == 1
+
+
+def test_folders_and_forks_may_be_deeper_than_calls(tmp_path: Path) -> None:
+    deep, home = tmp_path, Path.cwd()
+    try:
+        os.chdir(deep)
+        for _ in range(1100):
+            os.mkdir("d")
+            os.chdir("d")
+        Path("a.jsonl").write_bytes(lines(assistant("m0", session="s0")))
+    finally:
+        os.chdir(home)
+    for nth in range(1, 1100):
+        row = assistant(f"m{nth}", f"r{nth}", session=f"s{nth}") | {
+            "forkedFrom": {"sessionId": f"s{nth + 1}"}
+        }
+        (tmp_path / f"{nth:04}.jsonl").write_bytes(lines(row))
+    found = measured(tmp_path)
+    assert len(found) == 1100
+    assert {each.session.family for each in found} == {"s0", "s1100"}
+    subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)
+
+
+def test_sub_agents_beside_many_sessions_are_looked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for nth in range(20):
+        (tmp_path / f"s{nth}.jsonl").write_bytes(lines(assistant(f"m{nth}", session=f"s{nth}")))
+        row = assistant(f"a{nth}", f"q{nth}", session=f"s{nth}") | {"isSidechain": True}
+        (tmp_path / f"agent-{nth}.jsonl").write_bytes(lines(row))
+    looked: list[Path] = []
+    head = sessions._head
+    monkeypatch.setattr(sessions, "_head", lambda path: (looked.append(path), head(path))[1])
+    found = measured(*sorted(tmp_path.glob("s*.jsonl")))
+    assert [each.figures.turns_subagents for each in found] == [1] * 20
+    assert len(looked) < 100
+
+
+def test_a_long_file_that_is_no_transcript_is_known_soon(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_bytes(
+        b"2026-01-01 INFO a line of some log, as there are many of them\n" * 300_000
+    )
+    (tmp_path / "data.json").write_bytes(json.dumps([[nth] for nth in range(300_000)], indent=1).encode())
+    begun = time.perf_counter()
+    assert unread(tmp_path) == {"log.txt": "no known format", "data.json": "no known format"}
+    assert time.perf_counter() - begun < 5

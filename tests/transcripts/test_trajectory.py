@@ -14,6 +14,7 @@ from adapters.transcripts.reader import Reader
 from adapters.transcripts.readers.atif import Atif
 from adapters.transcripts.readers.claude_code import ClaudeCode
 from adapters.transcripts.readers.codex import Rollout
+from adapters.transcripts.redact import Redactor
 from adapters.transcripts.trajectory import VERSION, Trajectory, text_of, whole
 from tests.transcripts.claude import answered, assistant, prompt
 from tests.transcripts.counting import lines
@@ -194,3 +195,39 @@ def test_lower_bounds_and_lines_that_were_not_read_are_noted() -> None:
     document = build(lines(assistant(stop=None)) + b"noise\n")
     assert "Lower bounds: output." in document["notes"]
     assert "Lines that were not read: 1 (2)." in document["notes"]
+
+
+def test_nothing_that_was_written_breaks_out_of_its_place_on_the_page() -> None:
+    hostile = ["a\u2028```\n# OUT", "a\x0b\n```\n# OUT", "ok\n\x00```\n# OUT"]
+    said = assistant(at="2026-03-01\n\n# OUT <b>Z")
+    said["message"]["content"] = [{"type": "text", "text": "see\n```python\nnever closed"}]
+    hidden = assistant("m2", "r2")
+    hidden["message"]["content"] = [{"type": "text", "text": "<!-- and the rest"}]
+    rows = [prompt(text) | {"uuid": f"p{n}"} for n, text in enumerate(hostile)]
+    text = page.page(build(lines(*rows, said, hidden, prompt("last") | {"uuid": "z"})))
+    fence, outside = "", []
+    for line in text.split("\n"):
+        mark = line[: len(line) - len(line.lstrip("`"))]
+        if fence:
+            fence = "" if mark >= fence and line == mark else fence
+        elif len(mark) >= 3:
+            fence = mark
+        else:
+            outside.append(line)
+    assert not fence
+    assert not [line for line in outside if line.startswith("# OUT")]
+    assert "<!--" not in "\n".join(outside)
+    assert "<b>" not in "\n".join(outside)
+
+
+@pytest.mark.parametrize("shape", [lambda inner: {"a": inner}, lambda inner: [inner]])
+def test_what_is_nested_deeply_is_written_without_it(shape: Any) -> None:
+    deep: Any = "x"
+    for _ in range(600):
+        deep = shape(deep)
+    said = assistant(tool="t1")
+    said["message"]["content"][0]["input"] = deep
+    answer = answered("t1")
+    answer["message"]["content"][0]["content"] = deep
+    built = build(lines(said, answer))
+    assert "too deeply" in page.page(Redactor().value(built))

@@ -46,7 +46,7 @@ from adapters.transcripts.events import (
     ToolResult,
     Turn,
 )
-from adapters.transcripts.reader import Copies, Head, LineReader, count, mapping, money, words
+from adapters.transcripts.reader import MOST, Copies, Head, LineReader, count, mapping, money, words
 from adapters.transcripts.readers.endings import failure
 
 _SYNTHETIC = "<synthetic>"
@@ -342,10 +342,10 @@ def _tokens(usage: dict[str, Any]) -> Tokens:
     details = usage.get("output_tokens_details")
     thought = count(details.get("thinking_tokens")) or None if type(details) is dict else None
     return Tokens(
-        fresh if type(fresh) is int and fresh >= 0 else count(fresh),
-        cached if type(cached) is int and cached >= 0 else count(cached),
-        created if type(created) is int and created >= 0 else count(created),
-        output if type(output) is int and output >= 0 else count(output),
+        fresh if type(fresh) is int and 0 <= fresh <= MOST else count(fresh),
+        cached if type(cached) is int and 0 <= cached <= MOST else count(cached),
+        created if type(created) is int and 0 <= created <= MOST else count(created),
+        output if type(output) is int and 0 <= output <= MOST else count(output),
         thought,
         hour,
     )

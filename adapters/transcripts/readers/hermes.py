@@ -136,6 +136,8 @@ class Database:
     def claims(cls, path: Path) -> int:
         try:
             file = _file(path)
+            if not file.is_file():  # a pipe would be waited for
+                return 0
             with file.open("rb") as opened:
                 if opened.read(len(_MAGIC)) != _MAGIC:
                     return 0

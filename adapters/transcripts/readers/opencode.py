@@ -226,6 +226,8 @@ class Database:
     def claims(cls, path: Path) -> int:
         file = path / "opencode.db" if path.is_dir() else path
         try:
+            if not file.is_file():  # a pipe would be waited for
+                return 0
             with file.open("rb") as stream:
                 if stream.read(16) != b"SQLite format 3\0":
                     return 0

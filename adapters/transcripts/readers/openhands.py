@@ -114,6 +114,8 @@ def _is_conversation(path: Path) -> bool:
 def _load(path: Path) -> tuple[Any, list[Event]]:
     """A small file's JSON value, or why there is none."""
     try:
+        if not path.is_file():  # a pipe would be waited for
+            return None, [Skipped(None, f"{path.name}: not a file")] if path.exists() else []
         if path.stat().st_size > LARGEST:
             return None, [Skipped(None, f"{path.name}: documents over {LARGEST} bytes are not read")]
         return parse(path.read_bytes()), []
