@@ -513,7 +513,7 @@ class Account:
         cost, partly = self._cost(main, sides, counter.cost)
         tools = self._tool_counts[0] + self._tool_counts[1]
         failed = sum(1 for name in self._failed if not self._copied(name))
-        # Tokens were used, and nothing that used them was shown: a result alone. Of a synthetic record we know that it did not.
+        # Tokens were used, and nothing that used them is shown: a result alone. A synthetic record is no call.
         hidden = not (calls or counter.calls or "synthetic" in self._counted) and any(everything[:4])
         figures = Figures(
             opened=self.opened,
