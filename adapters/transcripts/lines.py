@@ -26,7 +26,7 @@ class Malformed(ValueError):
     """Not a JSON object; the message says what it is instead."""
 
 
-def parse(line: bytes) -> Any:
+def parse(line: bytes | str) -> Any:
     """One JSON value, exactly: integers of any size, lone surrogates, NaN, and bytes that are not UTF-8.
 
     The fast parser refuses what the standard one accepts, so the latter is
@@ -34,20 +34,18 @@ def parse(line: bytes) -> Any:
     """
     try:
         return _decode(line)
-    except (msgspec.DecodeError, RecursionError):
-        pass
-    except msgspec.ValidationError:  # a number beyond a double, which the standard parser takes for infinity
+    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
         pass
     try:
-        return json.loads(line.decode("utf-8", "replace"))
+        return json.loads(line if isinstance(line, str) else line.decode("utf-8", "replace"))
     except RecursionError:
         raise Malformed("it is nested too deeply") from None
     except ValueError as error:
         raise Malformed(_said(line, error)) from None
 
 
-def _said(line: bytes, error: ValueError) -> str:
-    if not line.strip(b"\0 \t\r"):
+def _said(line: bytes | str, error: ValueError) -> str:
+    if isinstance(line, bytes) and not line.strip(b"\0 \t\r"):
         return "zero bytes"
     if isinstance(error, json.JSONDecodeError):
         return f"no JSON: {error.msg} at column {error.colno}"

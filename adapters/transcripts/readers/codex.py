@@ -42,7 +42,7 @@ from adapters.transcripts.events import (
     ToolResult,
 )
 from adapters.transcripts.lines import Malformed, parse
-from adapters.transcripts.reader import Copies, Head, LineReader, count, mapping, words
+from adapters.transcripts.reader import MOST, Copies, Head, LineReader, count, mapping, words
 from adapters.transcripts.readers.endings import failure
 
 _ROLLOUT = frozenset(
@@ -255,15 +255,18 @@ class Rollout(LineReader):
                 for each in item.get("summary") or ():
                     self._speak(mapping(each).get("text"), at, out, thought=True)
         elif kind in _CALLS:
-            function = mapping(item.get("function"))
-            name = words(item.get("name")) or words(function.get("name")) or str(kind).removesuffix("_call")
-            arguments = item.get("arguments", item.get("input", item.get("action")))
             key = words(item.get("call_id")) or words(item.get("id")) or f"line {line}"
-            asked = _value(arguments) if self.content else None
+            name, asked = words(item.get("name")), None
+            if name is None:
+                name = words(mapping(item.get("function")).get("name")) or str(kind).removesuffix("_call")
+            if self.content:
+                asked = _value(item.get("arguments", item.get("input", item.get("action"))))
             out.append(ToolCall(key, at, name, asked, None, self._side))
         elif kind in _OUTPUTS:
             key = words(item.get("call_id")) or f"line {line}"
-            output = item.get("output", item.get("result"))
+            output = item.get("output")
+            if output is None:
+                output = item.get("result")
             result = _text(output) if self.content else None
             out.append(ToolResult(key, at, result, _failed(output), self._side))
 
@@ -363,11 +366,16 @@ class Exec(LineReader):
 
 def _tokens(usage: dict[str, Any]) -> Tokens:
     get = usage.get
-    whole = count(get("input_tokens"))
-    cached = count(get("cached_input_tokens"))
-    created = count(get("cache_write_input_tokens"))
+    whole, cached, output = get("input_tokens"), get("cached_input_tokens"), get("output_tokens")
+    thought, created = get("reasoning_output_tokens"), get("cache_write_input_tokens")
+    # `count` written out: it is asked five times for each call.
+    whole = whole if type(whole) is int and 0 <= whole <= MOST else count(whole)
+    cached = cached if type(cached) is int and 0 <= cached <= MOST else count(cached)
+    output = output if type(output) is int and 0 <= output <= MOST else count(output)
+    thought = thought if type(thought) is int and 0 <= thought <= MOST else count(thought)
+    created = None if created is None else count(created)
     fresh = None if whole is None else max(0, whole - (cached or 0) - (created or 0))
-    return Tokens(fresh, cached, created, count(get("output_tokens")), count(get("reasoning_output_tokens")))
+    return Tokens(fresh, cached, created, output, thought)
 
 
 def _key(total: dict[str, Any]) -> str:
@@ -401,7 +409,7 @@ def _value(arguments: object) -> object:
     """Arguments are JSON in a string; anything else stays as it is."""
     if type(arguments) is str:
         try:
-            return parse(arguments.encode("utf-8", "surrogatepass"))
+            return parse(arguments)
         except Malformed:
             return arguments
     return arguments
@@ -426,9 +434,10 @@ def _failed(output: object) -> bool | None:
         return code != 0 if type(code) is int else None
     if type(output) is str:
         inner = _value(output) if output.startswith("{") else None
-        code = mapping(mapping(inner).get("metadata")).get("exit_code")
-        if type(code) is int:
-            return code != 0
+        if type(inner) is dict:
+            code = mapping(inner.get("metadata")).get("exit_code")
+            if type(code) is int:
+                return code != 0
         found = _EXIT.search(output[:400])
         return int(found.group(1)) != 0 if found else None
     return None
