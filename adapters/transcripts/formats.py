@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol
 
 from adapters.transcripts.events import Event
-from adapters.transcripts.lines import Lines, Malformed, parse
-from adapters.transcripts.reader import SHAPES, Head, Reader
+from adapters.transcripts.lines import SHAPES, Lines, Malformed, parse
+from adapters.transcripts.reader import Head, Reader
 
 GROUP: Final = "megaharness.transcripts"
 

@@ -9,17 +9,22 @@ is read, so that memory stays bounded, and said too.
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
-from adapters.transcripts.events import Skipped
+from adapters.transcripts.events import Event, Skipped
 
 #: Bytes of the longest line that is read. Real ones of 12 MB have been seen (tool results).
 LONGEST = 64 * 1024 * 1024
 
 _BOM = b"\xef\xbb\xbf"
 _decode = msgspec.json.Decoder().decode
+
+
+#: What an unexpected shape of a record raises; nothing else is taken for one.
+SHAPES: Final = (TypeError, ValueError, AttributeError, KeyError, IndexError, RecursionError, OverflowError)
 
 
 class Malformed(ValueError):
@@ -52,6 +57,9 @@ def _said(line: bytes | str, error: ValueError) -> str:
     return f"no JSON: {error}"  # an integer of more digits than Python converts
 
 
+Take = Callable[[dict[str, Any], int, list[Event]], None]
+
+
 class Lines:
     """The lines of one growing file.
 
@@ -71,9 +79,19 @@ class Lines:
 
     def feed(self, data: bytes) -> list[tuple[int, dict[str, Any]]]:
         """The objects of the lines that `data` completes, with their numbers (from 1)."""
+        got: list[tuple[int, dict[str, Any]]] = []
+        self.each(data, lambda value, number, _: got.append((number, value)), [])
+        return got
+
+    def each(self, data: bytes, take: Take, out: list[Event]) -> int:
+        """Hand to `take` each object of the lines that `data` completes, and how many there were.
+
+        One loop, for what is done for every line: an object that `take` cannot
+        make sense of is lost alone, and said.
+        """
         pieces = data.split(b"\n")
         last = pieces.pop()
-        out: list[tuple[int, dict[str, Any]]] = []
+        count = 0
         if pieces:
             if self._rest or self._dropping:
                 pieces[0] = self._complete(pieces[0])
@@ -89,12 +107,16 @@ class Lines:
                     if value is None:
                         continue
                 if type(value) is dict:
-                    out.append((number, value))
+                    count += 1
+                    try:
+                        take(value, number, out)
+                    except SHAPES as error:
+                        self.skipped.append(Skipped(number, f"of an unknown shape: {error}"))
                 else:
                     self._refuse(number, value)
             self.number = number
         self._keep(last)
-        return out
+        return count
 
     def close(self) -> list[tuple[int, dict[str, Any]]]:
         """The object of a last line without a line end; what cannot be read of it is torn."""

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal, Protocol
 
 from adapters.transcripts.events import Counted, Event, Read, Skipped
-from adapters.transcripts.lines import Lines, Malformed, parse
+from adapters.transcripts.lines import SHAPES, Lines, Malformed, parse
 
 #: Bytes that are read and parsed before what they say is used. Measured: what was parsed must still be in the
 #: processor's cache then; 1 MiB takes half as long again.
@@ -42,9 +42,6 @@ class Head:
     records: Sequence[dict[str, Any]] = ()
     document: Any = None
 
-
-#: What an unexpected shape of a record raises; nothing else is taken for one.
-SHAPES = (TypeError, ValueError, AttributeError, KeyError, IndexError, OverflowError, RecursionError)
 
 Copies = Literal["anywhere", "forked", "nowhere"]
 
@@ -154,36 +151,34 @@ class LineReader(Span):
         """Append what can be said only when everything was read."""
 
     def feed(self, data: bytes) -> list[Event]:
-        # In small pieces: what was parsed is used before the next pushes it out of the processor's cache.
-        if len(data) <= PIECE:
-            return self._read(self._lines.feed(data))
         out: list[Event] = []
+        # In small pieces: what was parsed is used before the next pushes it out of the processor's cache.
         for start in range(0, len(data), PIECE):
-            out += self._read(self._lines.feed(data[start : start + PIECE]))
+            piece = data if len(data) <= PIECE else data[start : start + PIECE]
+            self._told(self._lines.each(piece, self.record, out), out)
         return out
 
     def close(self) -> list[Event]:
-        out = self._read(self._lines.close())
+        out: list[Event] = []
+        last = self._lines.close()
+        for number, o in last:
+            try:
+                self.record(o, number, out)
+            except SHAPES as error:
+                out.append(Skipped(number, f"of an unknown shape: {error}"))
+        self._told(len(last), out)
         self.ended(out)
         return out
 
-    def _read(self, records: list[tuple[int, dict[str, Any]]]) -> list[Event]:
-        out: list[Event] = []
-        record = self.record
-        for number, o in records:
-            try:
-                record(o, number, out)
-            except SHAPES as error:
-                # A field of a shape that nobody has seen: this record is lost, the file is not.
-                out.append(Skipped(number, f"of an unknown shape: {error}"))
+    def _told(self, records: int, out: list[Event]) -> None:
+        """What is said once for many lines."""
         if self._lines.skipped:
             out.extend(self._lines.skipped)
             self._lines.skipped.clear()
         if self.tally:
             out.extend(Counted(what, None, times) for what, times in self.tally.items())
             self.tally.clear()
-        out.append(self.read(len(records)))
-        return out
+        out.append(self.read(records))
 
 
 @dataclass(slots=True)

@@ -35,8 +35,8 @@ from adapters.transcripts.events import (
     ToolCall,
     ToolResult,
 )
+from adapters.transcripts.lines import SHAPES
 from adapters.transcripts.reader import (
-    SHAPES,
     DocumentReader,
     Head,
     LineReader,

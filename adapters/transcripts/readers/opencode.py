@@ -47,9 +47,8 @@ from adapters.transcripts.events import (
     ToolCall,
     ToolResult,
 )
-from adapters.transcripts.lines import Malformed, parse
+from adapters.transcripts.lines import SHAPES, Malformed, parse
 from adapters.transcripts.reader import (
-    SHAPES,
     DocumentReader,
     Head,
     LineReader,

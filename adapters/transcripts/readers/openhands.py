@@ -38,10 +38,9 @@ from adapters.transcripts.events import (
     ToolCall,
     ToolResult,
 )
-from adapters.transcripts.lines import Malformed, parse
+from adapters.transcripts.lines import SHAPES, Malformed, parse
 from adapters.transcripts.reader import (
     LARGEST,
-    SHAPES,
     DocumentReader,
     Head,
     LineReader,
