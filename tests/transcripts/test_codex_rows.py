@@ -144,3 +144,34 @@ def test_a_stream_holds_nothing_of_what_its_sub_agents_used() -> None:
     assert {"input", "output", "tool_calls"} <= set(found.lower_bounds)
     del rows[2]
     assert counted(Account(), Exec(), rows).figures().lower_bounds == ()
+
+
+@pytest.mark.parametrize(
+    ("output", "failed"),
+    [
+        ('{"output":"x","metadata":{"exit_code":1,"duration_seconds":0.1}}', True),
+        ('{"output":"x","metadata":{"exit_code":0}}', False),
+        ('{"metadata":{"exit_code":2},"output":"x"}', True),
+        ('{"output":"\\"metadata\\":{\\"exit_code\\":1}}","metadata":{"exit_code":0}}', False),
+        ('{"output":"\\"metadata\\":{\\"exit_code\\":1}"}', None),
+        ('{"output":"x","metadata":{"exit_code":1', True),  # cut off, and still said
+        ("Exit code: 3\nOutput:\nx", True),
+        ("Process exited with code 0", False),
+        ("hello", None),
+        ("{", None),
+        ({"success": False}, True),
+        ({"exitCode": 0}, False),
+        (None, None),
+    ],
+)
+def test_whether_a_tool_failed_stands_in_what_it_gave(output: object, failed: bool | None) -> None:
+    call = {
+        "type": "response_item",
+        "payload": {"type": "function_call", "name": "shell", "call_id": "c", "arguments": "{}"},
+    }
+    gave = {
+        "type": "response_item",
+        "payload": {"type": "function_call_output", "call_id": "c", "output": output},
+    }
+    found = figures(meta("t"), call, gave)
+    assert found.tool_errors == (None if failed is None else int(failed))

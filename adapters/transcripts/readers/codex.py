@@ -433,7 +433,7 @@ def _failed(output: object) -> bool | None:
         code = output.get("exitCode", output.get("exit_code"))
         return code != 0 if type(code) is int else None
     if type(output) is str:
-        inner = _value(output) if output.startswith("{") else None
+        inner = _metadata(output) if output.startswith("{") else None
         if type(inner) is dict:
             code = mapping(inner.get("metadata")).get("exit_code")
             if type(code) is int:
@@ -441,6 +441,17 @@ def _failed(output: object) -> bool | None:
         found = _EXIT.search(output[:400])
         return int(found.group(1)) != 0 if found else None
     return None
+
+
+def _metadata(output: str) -> object:
+    """The part of an output in JSON that has the exit code: its last key, nearly always.
+
+    A quote inside a text is escaped, so that this one can only begin a key;
+    what was printed, which may be long, need not be read.
+    """
+    place = output.rfind('"metadata":')
+    last = _value("{" + output[place:]) if place > 0 else None
+    return last if type(last) is dict else _value(output)
 
 
 def _asked(item: dict[str, Any]) -> object:
