@@ -13,8 +13,9 @@
   `Figures.lower_bounds` names it.
 
 Everything is kept up to date while events come in, so that `figures` costs
-what there are models, turns and failed tools, not what there was of a session. Memory grows with the
-number of calls and tools (some hundred bytes each), not with their size.
+what there are models, turns and failed tools, not what there was of a
+session. Memory grows with the number of calls and tools (some hundred bytes
+each), not with their size.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from adapters.transcripts.events import (
     ToolResult,
     Turn,
 )
-from adapters.transcripts.reader import earlier
+from adapters.transcripts.reader import Span
 
 #: Of the lines that were not read, so many are named; all are counted.
 NAMED: Final = 100
@@ -271,8 +272,7 @@ class Account:
         self._ending: Ending | None = None
         self._opened = self._within = Opened()
         self._silent: set[str] = set()
-        self._first: str | None = None
-        self._last: str | None = None
+        self._span = Span()
         self._records = 0
         self._skipped: list[Skipped] = []
         self._skipped_lines = 0
@@ -423,10 +423,8 @@ class Account:
         match event:
             case Read(records, first, last):
                 self._records += records
-                if first is not None and (self._first is None or earlier(first, self._first)):
-                    self._first = first
-                if last is not None and (self._last is None or earlier(self._last, last)):
-                    self._last = last
+                self._span.saw(first)
+                self._span.saw(last)
             case Prompt(key, side=side, by=by, inherited=inherited):
                 if not (side or inherited) and by == "user" and hash(key) not in self._others:
                     self._prompts.add(hash(key))
@@ -512,7 +510,7 @@ class Account:
         silent = self._silent
         cost, partly = self._cost(main, sides, counter.cost)
         tools = self._tool_counts[0] + self._tool_counts[1]
-        failed = sum(1 for name in self._failed if not self._copied(name))
+        failed = sum(1 for name in self._failed if self._tools.get(name, 0) < 2)  # not inherited
         # Tokens were used, and nothing that used them is shown: a result alone. A synthetic record is no call.
         hidden = not (calls or counter.calls or "synthetic" in self._counted) and any(everything[:4])
         figures = Figures(
@@ -531,8 +529,8 @@ class Account:
             compactions=len(self._compactions),
             models=self._shares(shares, seen, counter),
             cost_reported=cost,
-            first=self._first,
-            last=self._last,
+            first=self._span.first,
+            last=self._span.last,
             ending=self._ending,
             endings=tuple(self._endings),
             records=self._records,
@@ -579,11 +577,8 @@ class Account:
 
     def _hides(self, name: str, figures: Figures) -> bool:
         """A line that began as a record and could not be read may have held a call."""
-        lost = any(each.torn or each.why.startswith("of an unknown shape") for each in self._skipped)
+        lost = any(each.torn or each.lost for each in self._skipped)
         return lost and getattr(figures.tokens, name) is not None
-
-    def _copied(self, tool: int) -> bool:
-        return tool in self._others or self._tools.get(tool, 0) > 1
 
     def _grown(self) -> _Counted:
         """All counters together, as far as they are of this session alone."""
@@ -609,7 +604,7 @@ class Account:
 
     def _shares(self, shares: dict[str | None, _Sum], seen: Tokens, counter: _Counted) -> tuple[Share, ...]:
         """Each model's part, by the witness that saw more."""
-        if counter.models and _size(counter.everything) >= _size(seen):
+        if counter.models and size(counter.everything) >= size(seen):
             out = [
                 Share(name, shares[name].calls if name in shares else None, tokens, cost)
                 for name, (tokens, cost) in counter.models.items()
@@ -618,7 +613,7 @@ class Account:
             out = [Share(name, each.calls, each.total, each.cost or None) for name, each in shares.items()]
             if not out and counter.tokens != UNKNOWN:
                 out = [Share(self.opened.model, None, counter.tokens)]
-        return tuple(sorted(out, key=lambda share: (-_size(share.tokens), share.name or "")))
+        return tuple(sorted(out, key=lambda share: (-size(share.tokens), share.name or "")))
 
 
 def largest(a: Tokens, b: Tokens) -> Tokens:
@@ -674,5 +669,6 @@ def _pour(source: _Sum, into: _Sum) -> None:
         into.known[place] += source.known[place]
 
 
-def _size(tokens: Tokens) -> int:
+def size(tokens: Tokens) -> int:
+    """Everything that was used, as far as it is known."""
     return sum(value or 0 for value in tokens[:4])

@@ -219,11 +219,22 @@ class Silent(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """A line (from 1; None: no single one) that was not read, and why. `torn`: the end of the file is missing."""
+    """A line (from 1; None: no single one) that was not read, and why.
+
+    torn: the end of the file is missing.
+    lost: it was a record, of a shape that no reader knows; it may have held a
+        call.
+    """
 
     line: int | None
     why: str
     torn: bool = False
+    lost: bool = False
+
+
+def shapeless(line: int | None, error: Exception, what: str = "") -> Skipped:
+    """A record that a reader could not make sense of; `what`: which one, where it has a name."""
+    return Skipped(line, f"of an unknown shape: {what + ': ' if what else ''}{error}", lost=True)
 
 
 class Noted(NamedTuple):

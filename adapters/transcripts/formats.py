@@ -6,20 +6,22 @@ Readers and stores are found by the entry point group
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from adapters.transcripts.events import Event
-from adapters.transcripts.lines import SHAPES, Lines, Malformed, parse
+from adapters.transcripts.lines import BOM, SHAPES, Lines, Malformed, parse
 from adapters.transcripts.reader import Head, Reader
 
 GROUP: Final = "megaharness.transcripts"
 
 #: Bytes that are looked at to tell a format; more if the first line is longer.
 HEAD: Final = 64 * 1024
+
+T = TypeVar("T")
 
 
 class Store(Protocol):
@@ -58,32 +60,25 @@ def known() -> tuple[tuple[type[Reader], ...], tuple[type[Store], ...]]:
 
 def reader_of(head: Head) -> type[Reader] | None:
     """The reader that is surest of a file with this head; None if none is."""
-    sure = [(_sure(reader, head), reader) for reader in known()[0]]
-    best = max(sure, key=lambda each: each[0], default=(0, None))
-    return best[1] if best[0] > 0 else None
-
-
-def _sure(reader: type[Reader], head: Head) -> int:
-    """How sure it is; a head whose fields are of a shape that it never saw is not of its format."""
-    try:
-        return reader.claims(head)
-    except SHAPES:
-        return 0
+    return _surest(known()[0], lambda reader: reader.claims(head))
 
 
 def store_of(path: Path) -> type[Store] | None:
     """The store that is surest of a directory or file; None if none is."""
-    sure = [(_claimed(store, path), store) for store in known()[1]]
-    best = max(sure, key=lambda each: each[0], default=(0, None))
-    return best[1] if best[0] > 0 else None
+    return _surest(known()[1], lambda store: store.claims(path))
 
 
-def _claimed(store: type[Store], path: Path) -> int:
-    """How sure it is; what cannot be looked at is not its."""
-    try:
-        return store.claims(path)
-    except (*SHAPES, OSError):
-        return 0
+def _surest(kinds: Iterable[T], claims: Callable[[T], int]) -> T | None:
+    """The one that is surest; what has a shape that one never saw, or cannot be looked at, is not its."""
+    best, most = None, 0
+    for kind in kinds:
+        try:
+            sure = claims(kind)
+        except (*SHAPES, OSError):
+            continue
+        if sure > most:
+            best, most = kind, sure
+    return best
 
 
 def head_of(path: str, data: bytes, whole: bool) -> Head:
@@ -95,11 +90,16 @@ def head_of(path: str, data: bytes, whole: bool) -> Head:
     return Head(path, data, records, document_of(data) if whole else None)
 
 
+def may_be_document(data: bytes) -> bool:
+    """Whether these bytes begin as an object or an array does."""
+    return data.lstrip(BOM + b" \t\r\n")[:1] in (b"{", b"[")
+
+
 def document_of(data: bytes) -> Any:
     """The object or the array that a whole file is; None if it is none."""
-    if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"["):
+    if not may_be_document(data):
         return None
     try:
-        return parse(data.removeprefix(b"\xef\xbb\xbf"))
+        return parse(data.removeprefix(BOM))
     except Malformed:
         return None

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import msgspec
 
-from adapters.transcripts.events import Event, Skipped
+from adapters.transcripts.events import Event, Skipped, shapeless
 
 #: Bytes of the longest line that is read. Real ones of 12 MB have been seen (tool results).
 LONGEST = 64 * 1024 * 1024
 
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 _decode = msgspec.json.Decoder().decode
 
 
@@ -111,7 +111,7 @@ class Lines:
                     try:
                         take(value, number, out)
                     except SHAPES as error:
-                        self.skipped.append(Skipped(number, f"of an unknown shape: {error}"))
+                        self.skipped.append(shapeless(number, error))
                 else:
                     self._refuse(number, value)
             self.number = number
@@ -126,7 +126,7 @@ class Lines:
             return []
         self.number = number
         try:
-            value = parse(piece.removeprefix(_BOM) if number == 1 else piece)
+            value = parse(piece.removeprefix(BOM) if number == 1 else piece)
         except Malformed as error:
             # Noise is not torn: a torn record began as one.
             torn = piece.lstrip()[:1] in b"{["
@@ -144,7 +144,7 @@ class Lines:
 
     def _slowly(self, number: int, piece: bytes) -> Any:
         if number == 1:
-            piece = piece.removeprefix(_BOM)
+            piece = piece.removeprefix(BOM)
             if not piece.strip():
                 return None
         try:

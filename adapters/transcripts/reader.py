@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal, Protocol
 
-from adapters.transcripts.events import Counted, Event, Read, Skipped
-from adapters.transcripts.lines import SHAPES, Lines, Malformed, parse
+from adapters.transcripts.events import Counted, Event, Read, Skipped, shapeless
+from adapters.transcripts.lines import BOM, SHAPES, Lines, Malformed, parse
 
 #: Bytes that are read and parsed before what they say is used. Measured: what was parsed must still be in the
 #: processor's cache then; 1 MiB takes half as long again.
@@ -165,7 +165,7 @@ class LineReader(Span):
             try:
                 self.record(o, number, out)
             except SHAPES as error:
-                out.append(Skipped(number, f"of an unknown shape: {error}"))
+                out.append(shapeless(number, error))
         self._told(len(last), out)
         self.ended(out)
         return out
@@ -181,14 +181,6 @@ class LineReader(Span):
         out.append(self.read(records))
 
 
-@dataclass(slots=True)
-class Gathered:
-    """Bytes of a document that is not complete yet."""
-
-    pieces: list[bytes] = field(default_factory=list)
-    size: int = 0
-
-
 class DocumentReader(Span):
     """A reader of one JSON document: a subclass says what it means in `document`.
 
@@ -202,34 +194,35 @@ class DocumentReader(Span):
     def __init__(self, content: bool = True) -> None:
         self.content = content
         self.records = 0
-        self._gathered = Gathered()
+        self._pieces: list[bytes] = []
+        self._size = 0
 
     def document(self, value: Any, out: list[Event]) -> None:
         """Append the events of the document to `out`."""
         raise NotImplementedError
 
     def feed(self, data: bytes) -> list[Event]:
-        if self._gathered.size <= LARGEST:
-            self._gathered.pieces.append(data)
-        self._gathered.size += len(data)
+        if self._size <= LARGEST:
+            self._pieces.append(data)
+        self._size += len(data)
         return []
 
     def close(self) -> list[Event]:
         out: list[Event] = []
-        if self._gathered.size > LARGEST:
-            out.append(Skipped(None, f"{self._gathered.size} bytes; documents over {LARGEST} are not read"))
+        if self._size > LARGEST:
+            out.append(Skipped(None, f"{self._size} bytes; documents over {LARGEST} are not read"))
             return out
-        data = b"".join(self._gathered.pieces)
-        self._gathered = Gathered()
+        data = b"".join(self._pieces)
+        self._pieces.clear()
         try:
-            value = parse(data.removeprefix(b"\xef\xbb\xbf"))
+            value = parse(data.removeprefix(BOM))
         except Malformed as error:
             out.append(Skipped(None, f"cut off or {error}", torn=True))
             return out
         try:
             self.document(value, out)
         except SHAPES as error:
-            out.append(Skipped(None, f"of an unknown shape: {error}"))
+            out.append(shapeless(None, error))
         out.append(self.read(self.records))
         return out
 

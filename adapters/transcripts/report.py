@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from adapters.transcripts.account import Figures, Share, Usage
+from adapters.transcripts.account import Figures, Share, Usage, size
 from adapters.transcripts.account import total as added
 from adapters.transcripts.events import Ending
 from adapters.transcripts.prices import Cost, Price, by_table, cost_of
@@ -154,7 +154,7 @@ def models(all_figures: Iterable[Figures], prices: Mapping[str, Price]) -> list[
             "cost_basis": None if not priced else bases.pop() if len(bases) == 1 else "prices",
             "lower_bounds": sorted(bounds),
         }
-        out.append((-sum(value or 0 for value in tokens[:4]), name or "", row))
+        out.append((-size(tokens), name or "", row))
     return [row for *_, row in sorted(out, key=lambda each: each[:2])]
 
 

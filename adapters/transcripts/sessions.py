@@ -281,7 +281,7 @@ def _head(path: Path) -> Head | Unread:
         if head.records or size <= len(data) or formats.reader_of(head) is not None:
             return head
         # Not one whole line: a very long one, or a document of many lines.
-        document = data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
+        document = formats.may_be_document(data)
         limit = LARGEST if document else LONGEST
         pieces = [data]
         have = len(data)
@@ -355,11 +355,11 @@ def _ordered(sessions: dict[tuple[str, str], Session]) -> list[Session]:
     """
     by_file = {(each.harness, path.name): each for each in sessions.values() for path in each.paths}
     by_time = sorted(
-        sessions.items(), key=lambda each: (not each[1].first, each[1].first, str(each[1].sources[0].path))
+        sessions.values(), key=lambda each: (not each.first, each.first, str(each.sources[0].path))
     )
     out: dict[int, Session] = {}
 
-    for _, each in by_time:
+    for each in by_time:
         line: dict[int, Session] = {}  # from a fork up to what it began with; they may go round in a circle
         above, family = each, ""
         while id(above) not in out and id(above) not in line:
@@ -398,8 +398,7 @@ def measure(sessions: Iterable[Session]) -> Iterator[Measured]:
         except OSError as problem:
             error = f"{problem.filename or session.sources[0].path}: {problem.strerror or problem}"
             account.add([Skipped(None, f"cannot be read: {problem.strerror or problem}", torn=True)])
-        found = account.figures()  # before what it made is among what others made
         if copies:
             made.setdefault(scope, set()).update(account.made("anywhere" in copies))
         used = dict.fromkeys(source.format for source in session.sources)
-        yield Measured(session, found, tuple(used), error)
+        yield Measured(session, account.figures(), tuple(used), error)

@@ -18,7 +18,6 @@ from adapters.transcripts.events import (
     Call,
     Compacted,
     Event,
-    Opened,
     Prompt,
     Said,
     Tokens,
@@ -131,7 +130,6 @@ class Trajectory:
     def __init__(self) -> None:
         self._account = Account()
         self._threads: dict[str, _Thread] = {"": _Thread()}
-        self._agent = Opened()
 
     def add(self, events: list[Event]) -> None:
         """Take these events, which follow those of the last call."""

@@ -79,7 +79,6 @@ class Rollout(LineReader):
         self._own_records = False
         self._model: str | None = None
         self._total: dict[str, Any] = {}
-        self._reemitted = 0
         self._totals: set[str] = set()
         self._ending: Ending | None = None
         self._side = ""

@@ -30,10 +30,10 @@ from adapters.transcripts.events import (
     Prompt,
     Said,
     Silent,
-    Skipped,
     Tokens,
     ToolCall,
     ToolResult,
+    shapeless,
 )
 from adapters.transcripts.lines import SHAPES
 from adapters.transcripts.reader import (
@@ -76,7 +76,7 @@ class Document(DocumentReader):
             try:
                 self.saw(teller.message(message, out))
             except SHAPES as error:
-                out.append(Skipped(None, f"of an unknown shape: {message.get('id')}: {error}"))
+                out.append(shapeless(None, error, str(message.get("id"))))
         teller.end(out)
 
 

@@ -34,6 +34,7 @@ from adapters.transcripts.events import (
     Tokens,
     ToolCall,
     ToolResult,
+    shapeless,
 )
 from adapters.transcripts.lines import SHAPES
 from adapters.transcripts.reader import (
@@ -222,7 +223,7 @@ def _of_row(
     except sqlite3.Error as error:
         out.append(Skipped(None, f"messages: {error}", torn=True))
     except SHAPES as error:
-        out.append(Skipped(None, f"of an unknown shape: {error}"))
+        out.append(shapeless(None, error))
     out.append(span.read(len(messages)))
     return out
 

@@ -46,6 +46,7 @@ from adapters.transcripts.events import (
     Tokens,
     ToolCall,
     ToolResult,
+    shapeless,
 )
 from adapters.transcripts.lines import SHAPES, Malformed, parse
 from adapters.transcripts.reader import (
@@ -265,7 +266,7 @@ def _told(info: dict[str, Any], messages: Iterable[_Message], content: bool) -> 
                 for part in parts:
                     _part(part, None, out, content)
         except SHAPES as error:
-            out.append(Skipped(None, f"of an unknown shape: {message.get('id')}: {error}"))
+            out.append(shapeless(None, error, str(message.get("id"))))
     teller.end(out)
     return out
 
