@@ -51,21 +51,13 @@ class Unread:
 
 @dataclass(slots=True)
 class Source:
-    """One transcript, and what its beginning says of it.
-
-    held: the events of a store's session, until they are asked for: a store
-        that is read again for each of its sessions takes as many times as long.
-    """
+    """One transcript, and what its beginning says of it."""
 
     path: Path
     format: str
     copies: Copies
     opened: Opened
     first: str | None
-    reader: type[Reader] | None = None
-    store: type[formats.Store] | None = None
-    inner: str = ""
-    held: list[Event] | None = None
 
     @property
     def harness(self) -> str:
@@ -73,22 +65,45 @@ class Source:
 
     def events(self, content: bool) -> Iterator[list[Event]]:
         """All events, piece by piece. Raises OSError."""
-        if self.reader is None:
-            assert self.store is not None
-            if self.held is not None and not content:
-                held, self.held = self.held, None
-                yield held
-                return
-            for name, events in self.store.sessions(self.path, content):
-                if name == self.inner:
-                    yield list(events)
-                    return
-            return
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class File(Source):
+    """A file that is one transcript."""
+
+    reader: type[Reader]
+
+    def events(self, content: bool) -> Iterator[list[Event]]:
         reader = self.reader(content)
         with self.path.open("rb", buffering=0) as file:
             while data := file.read(PIECE):
                 yield reader.feed(data)
         yield reader.close()
+
+
+@dataclass(slots=True)
+class Stored(Source):
+    """One session of a store.
+
+    name: what the store calls it.
+    held: its events, until they are asked for: a store that is read again for
+        each of its sessions takes as many times as long.
+    """
+
+    store: type[formats.Store]
+    name: str
+    held: list[Event] | None
+
+    def events(self, content: bool) -> Iterator[list[Event]]:
+        if self.held is not None and not content:
+            held, self.held = self.held, None
+            yield held
+            return
+        for name, events in self.store.sessions(self.path, content):
+            if name == self.name:
+                yield list(events)
+                return
 
 
 @dataclass(slots=True)
@@ -247,7 +262,7 @@ def _sources(path: Path) -> Iterator[Source | Unread]:
         yield Unread(path, "no known format")
         return
     opened, first = _begins(reader(False), head)
-    yield Source(path, reader.format, reader.copies, opened, first, reader=reader)
+    yield File(path, reader.format, reader.copies, opened, first, reader)
 
 
 def _of_store(path: Path, store: type[formats.Store]) -> Iterator[Source | Unread]:
@@ -259,7 +274,7 @@ def _of_store(path: Path, store: type[formats.Store]) -> Iterator[Source | Unrea
         if opened.session is None:
             opened = opened._replace(session=name)
         found = True
-        yield Source(path, store.format, "nowhere", opened, first, store=store, inner=name, held=held)
+        yield Stored(path, store.format, "nowhere", opened, first, store, name, held)
     if not found:
         yield Unread(path, f"a store of {store.format} without a session")
 

@@ -147,7 +147,7 @@ def samples() -> Iterator[tuple[type[Reader], list[bytes], str]]:
     found: dict[type[Reader], list[Path]] = {}
     if CORPUS.is_dir():
         for each in sessions.find([CORPUS]):
-            if isinstance(each, sessions.Source) and each.reader is not None:
+            if isinstance(each, sessions.File):
                 found.setdefault(each.reader, []).append(each.path)
     for reader, paths in found.items():
         paths.sort(key=lambda path: (path.stat().st_size, path))

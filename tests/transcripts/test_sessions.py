@@ -186,7 +186,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
             *argv,
         ]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["Unread closed.jsonl Permission denied", "Source good.jsonl "]
+    assert done.stdout.splitlines() == ["Unread closed.jsonl Permission denied", "File good.jsonl "]
 
 
 def test_a_path_that_is_given_twice_is_read_once(tmp_path: Path) -> None:
