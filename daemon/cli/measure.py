@@ -8,17 +8,40 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from daemon.errors import UsageError
 from daemon.layout import Workspace
 
+if TYPE_CHECKING:
+    from adapters.transcripts.prices import Price
+    from adapters.transcripts.redact import Redactor
+
 # Shown on a terminal as text, never obeyed by it.
 _VISIBLE = {c: f"\\x{c:02x}" for c in (*range(32), *range(127, 160))}
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def redacting(what: str) -> Callable[[F], F]:
+    """The options --redact and --secret-env, for `redactor`; `what`: of what secrets are taken out."""
+
+    def of(command: F) -> F:
+        named = click.option(
+            "--secret-env",
+            metavar="NAME",
+            multiple=True,
+            help="With --redact: take the value of this environment variable out too. May be repeated.",
+        )
+        return click.option("--redact", is_flag=True, help=f"Take keys and other secrets out of {what}.")(
+            named(command)
+        )
+
+    return of
 
 
 @click.command("measure")
@@ -36,13 +59,7 @@ _VISIBLE = {c: f"\\x{c:02x}" for c in (*range(32), *range(127, 160))}
     default="time",
     help="The order of the lines: by their first time, or the largest last. Default: time.",
 )
-@click.option("--redact", is_flag=True, help="Take keys and other secrets out of what is printed.")
-@click.option(
-    "--secret-env",
-    metavar="NAME",
-    multiple=True,
-    help="With --redact: take the value of this environment variable out too. May be repeated.",
-)
+@redacting("what is printed")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -134,7 +151,7 @@ _PLACES = (
 )
 
 
-def own_prices(ctx: click.Context) -> dict[str, Any]:
+def own_prices(ctx: click.Context) -> dict[str, Price]:
     """The prices of the workspace's settings, if there is one."""
     from adapters.transcripts.prices import Price
     from daemon.config import Settings
@@ -148,7 +165,7 @@ def own_prices(ctx: click.Context) -> dict[str, Any]:
     }
 
 
-def redactor(wanted: bool, names: Sequence[str]) -> Any:
+def redactor(wanted: bool, names: Sequence[str]) -> Redactor | None:
     """What takes secrets out, or None. Values come from the environment, never from the command line."""
     from adapters.transcripts.redact import Redactor
 
@@ -196,7 +213,7 @@ def table(document: dict[str, Any], width: int | None, given: Collection[str] = 
             more, lines = _fitted(_MODEL_COLUMNS, [_model(each, totals) for each in models], width)
             yield from lines
             columns |= more
-        yield from _legend(document, shown, columns, width)
+        yield from _legend(totals, shown, columns)
     elif not document["sessions"] and not document["not_read"]:
         yield f"no transcript was found in {', '.join(sorted(given)) or 'it'}"
         if places := _usual():
@@ -258,8 +275,6 @@ _MODEL_COLUMNS = (
 
 
 def _row(each: dict[str, Any]) -> list[str]:
-    low = set(each["lower_bounds"])
-    tokens = each["tokens"]
     names = [share["model"] for share in each["models"] if share["model"]]
     model = _undated(names[0]) if names else "-"
     return [
@@ -267,15 +282,8 @@ def _row(each: dict[str, Any]) -> list[str]:
         Path(each["cwd"]).name or each["cwd"] if each["cwd"] else "-",
         each["harness"],
         model + (f" +{len(names) - 1}" if len(names) > 1 else ""),
-        _number(each["turns"], "turns" in low),
-        _number(each["tool_calls"], "tool_calls" in low),
-        _number(each["tool_errors"]),
-        _number(tokens["input"], "input" in low),
-        _number(tokens["cached"]),
-        _number(tokens["cache_created"]),
-        _number(tokens["output"], "output" in low),
-        _number(tokens["reasoning"]),
-        _money(each["cost_usd"], each["cost_basis"], "cost" in low),
+        *_used(each),
+        _money(each["cost_usd"], each["cost_basis"], "cost" in each["lower_bounds"]),
         _ended(each["termination"]),
         (each["first"] or "-")[:16].replace("T", " "),
         _minutes(each["first"], each["last"]),
@@ -283,48 +291,51 @@ def _row(each: dict[str, Any]) -> list[str]:
 
 
 def _total(totals: dict[str, Any]) -> list[str]:
-    low = set(totals["lower_bounds"])
-    tokens = totals["tokens"]
     reported = totals["cost_basis"] == ["reported"]
     return [
         _counted(totals["sessions"], "session"),
         *("", "", ""),
-        _number(totals["turns"], "turns" in low),
-        _number(totals["tool_calls"], "tool_calls" in low),
-        _number(totals["tool_errors"]),
+        *_used(totals),
+        _money(totals["cost_usd"], "reported" if reported else "prices", "cost" in totals["lower_bounds"]),
+        *("", "", ""),
+    ]
+
+
+def _used(each: dict[str, Any]) -> list[str]:
+    """From TURNS to REASONING, of a session or of all."""
+    low = set(each["lower_bounds"])
+    return [
+        _number(each["turns"], "turns" in low),
+        _number(each["tool_calls"], "tool_calls" in low),
+        _number(each["tool_errors"]),
+        *_tokens(each["tokens"], low),
+    ]
+
+
+def _tokens(tokens: dict[str, Any], low: set[str]) -> list[str]:
+    """From INPUT to REASONING."""
+    return [
         _number(tokens["input"], "input" in low),
         _number(tokens["cached"]),
         _number(tokens["cache_created"]),
         _number(tokens["output"], "output" in low),
         _number(tokens["reasoning"]),
-        _money(totals["cost_usd"], "reported" if reported else "prices", "cost" in low),
-        *("", "", ""),
     ]
 
 
 def _model(share: dict[str, Any], totals: dict[str, Any]) -> list[str]:
     low = set(share["lower_bounds"])
-    tokens = share["tokens"]
-    whole = _size(totals["tokens"])
-    part = _size(tokens)
     return [
         share["model"] or "(not named)",
         _number(share["calls"], "turns" in low),
-        _number(tokens["input"], "input" in low),
-        _number(tokens["cached"]),
-        _number(tokens["cache_created"]),
-        _number(tokens["output"], "output" in low),
-        _number(tokens["reasoning"]),
-        _percent(part, whole),
+        *_tokens(share["tokens"], low),
+        _percent(_size(share["tokens"]), _size(totals["tokens"])),
         _money(share["cost_usd"], share["cost_basis"], "cost" in low),
     ]
 
 
-def _legend(
-    document: dict[str, Any], shown: list[dict[str, Any]], columns: set[str], width: int | None
-) -> Iterator[str]:
+def _legend(totals: dict[str, Any], shown: list[dict[str, Any]], columns: set[str]) -> Iterator[str]:
     """Only what is needed to read this table."""
-    totals = document["totals"]
     bases = {*totals["cost_basis"], *(each["cost_basis"] for each in totals["models"])} - {
         None,
         "reported",
@@ -483,8 +494,7 @@ def _home(path: str) -> str:
 def _name(each: dict[str, Any]) -> str:
     """A session's id, from its beginning as `--session` takes it; without one the end of its file's name."""
     if each["session_id"]:
-        name = str(each["session_id"])
-        return name if len(name) <= 13 else f"{name[:12]}…"
+        return _cut(str(each["session_id"]), 13)
     name = Path(each["files"][0]).name
     return name if len(name) <= 13 else f"…{name[-12:]}"
 

@@ -7,12 +7,15 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from daemon.cli.measure import json_text, own_prices, redactor
+from daemon.cli.measure import json_text, own_prices, redacting, redactor
 from daemon.errors import UsageError
+
+if TYPE_CHECKING:
+    from adapters.transcripts.sessions import Session
 
 
 @click.command("trajectory")
@@ -20,13 +23,7 @@ from daemon.errors import UsageError
 @click.option("-o", "--output", metavar="OUT", type=click.Path(path_type=Path), help="Write it to this file.")
 @click.option("--md", is_flag=True, help="A page in Markdown instead of JSON.")
 @click.option("--session", metavar="ID", help="Which session, if the file or folder has several.")
-@click.option("--redact", is_flag=True, help="Take keys and other secrets out of it.")
-@click.option(
-    "--secret-env",
-    metavar="NAME",
-    multiple=True,
-    help="With --redact: take the value of this environment variable out too. May be repeated.",
-)
+@redacting("it")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -74,7 +71,7 @@ def command(
     click.echo(f"wrote {output}: {steps} step{'' if steps == 1 else 's'}", err=True)
 
 
-def _choose(file: Path, wanted: str | None) -> Any:
+def _choose(file: Path, wanted: str | None) -> Session:
     """The one session that is meant."""
     from adapters.transcripts import sessions
     from adapters.transcripts.formats import known
