@@ -79,6 +79,13 @@ environment() {
     exec 9>&-
 }
 
+# pinned FROM TO installs what FROM/package-lock.json names into TO/node_modules; without install scripts. The lock names
+# no host, so the registry is the one that this machine is set up for.
+pinned() {
+    mkdir -p "$2" && cp "$1/package.json" "$1/package-lock.json" "$2" &&
+        npm ci --prefix "$2" --include=optional --ignore-scripts --no-audit --no-fund --loglevel=error >&2
+}
+
 # harnesses installs the real programs of the tests into .harnesses, pinned by tests/harnesses. A second call does nothing.
 harnesses() {
     local home=$ROOT/.harnesses want each found
@@ -95,9 +102,7 @@ harnesses() {
         say "installing the real harnesses into .harnesses (locked by hash, about 1 GB)"
         rm -rf "$home/.installed" "$home/bin"
         mkdir "$home/bin"
-        cp tests/harnesses/package.json tests/harnesses/package-lock.json "$home"
-        # The lock names no host, so the registry is the one that this machine is set up for.
-        npm ci --prefix "$home" --include=optional --ignore-scripts --no-audit --no-fund --loglevel=error >&2 || true
+        pinned tests/harnesses "$home" || true
         for each in "${platforms[@]}"; do
             # What a platform has no package of stays away, and so do its tests.
             for found in "$home"/node_modules/${each#*:}; do
