@@ -30,7 +30,8 @@ from adapters.transcripts.events import (
     ToolResult,
 )
 from adapters.transcripts.reader import Head, LineReader, count, instant, mapping, words
-from adapters.transcripts.readers.litellm import by_status, known, split
+from adapters.transcripts.readers.endings import by_status
+from adapters.transcripts.readers.litellm import known, split
 
 
 class Copilot(LineReader):

@@ -44,8 +44,9 @@ from adapters.transcripts.reader import (
     money,
     words,
 )
+from adapters.transcripts.readers.endings import by_status
 from adapters.transcripts.readers.keys import own
-from adapters.transcripts.readers.litellm import by_status, known
+from adapters.transcripts.readers.litellm import known
 
 _STATUS = re.compile(r"\b(401|403|429|5\d\d)\b")
 

@@ -31,11 +31,17 @@ def failure(
         status = int(found[1] or found[2])
     if "not your usage limit" in text:
         return Ending("provider", "rate_limit", text, weight, at)
-    if status in (401, 403) or (status is None and _AUTH.search(text)):
-        return Ending("auth", str(status or 401), text, weight, at)
-    if status == 429 or (status is None and _LIMIT.search(text)):
-        named = "quota" if "quota" in text.lower() else "usage"
-        return Ending("limit", str(status or named), text, weight, at)
-    if _CONTEXT.search(text):
-        return Ending("provider", "context", text, weight, at)
-    return Ending("provider", str(status) if status is not None else otherwise, text, weight, at)
+    if status is None and _AUTH.search(text):
+        return Ending("auth", "401", text, weight, at)
+    if status is None and _LIMIT.search(text):
+        return Ending("limit", "quota" if "quota" in text.lower() else "usage", text, weight, at)
+    kind, code = ("provider", otherwise) if status is None else by_status(status)
+    if kind == "provider" and _CONTEXT.search(text):
+        code = "context"
+    return Ending(kind, code, text, weight, at)
+
+
+def by_status(status: int) -> tuple[str, str]:
+    """Kind and code of an answer with this HTTP status."""
+    kind = "auth" if status in (401, 403) else "limit" if status == 429 else "provider"
+    return kind, str(status)

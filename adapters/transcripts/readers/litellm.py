@@ -15,6 +15,7 @@ from typing import Any
 
 from adapters.transcripts.events import UNKNOWN, Ending, Tokens
 from adapters.transcripts.reader import count, mapping
+from adapters.transcripts.readers.endings import by_status
 
 _ERRORS = {
     "AuthenticationError": ("auth", "401"),
@@ -75,12 +76,6 @@ def failure(name: str, text: str, weight: int = 1, at: str | None = None) -> End
     if status and (found is None or found == ("provider", "error")):
         found = by_status(int(status.group(1)))
     return Ending(*found, text, weight, at) if found else None
-
-
-def by_status(status: int) -> tuple[str, str]:
-    """Kind and code of an answer with this HTTP status."""
-    kind = "auth" if status in (401, 403) else "limit" if status == 429 else "provider"
-    return kind, str(status)
 
 
 def _first(*values: Any) -> int | None:
