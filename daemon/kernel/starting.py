@@ -10,9 +10,9 @@ from pathlib import Path
 
 from adapters import session as live
 from adapters.ports import Harness, Order, Publish, Terminal
+from daemon.faults import passes
 from daemon.kernel.brief import compose
 from daemon.kernel.contract import Receipt, load_receipt
-from daemon.kernel.faults import passes
 from daemon.kernel.scratch import Place, Scratch, decode
 from daemon.spool.sessions import Claim, read_json
 from daemon.tracks.changes import DIFFERENCE
