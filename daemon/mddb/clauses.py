@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from daemon.errors import Problem
 from daemon.mddb.resolver import PHASES, Context, Match
 from daemon.spool.frontmatter import Path, Value, clipped
 from daemon.tracks.track import nearest
@@ -147,7 +146,9 @@ def read(value: Value, path: Path, bad: Bad) -> Clauses | None:
             bad(where, f"there is no dimension `{key}`", hint, raw)
             usable = False
         elif name in found:
-            bad(where, f"`{name}` stands here twice, in two spellings", "keep one, with a list of values", raw)
+            bad(
+                where, f"`{name}` stands here twice, in two spellings", "keep one, with a list of values", raw
+            )
             usable = False
         elif (clause := clause_of(name, raw, where, bad)) is not None:
             found[name] = clause

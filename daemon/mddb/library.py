@@ -135,7 +135,7 @@ class Library:
             return
         except PermissionError:
             # Nothing of it can be told, and that must not go unseen.
-            yield f"{prefix}all of it.md", None
+            yield f"{prefix}{'SKILL' if prefix.count('/') > 1 else '*'}.md", None
             return
         for entry in entries:
             if entry.name.startswith("."):
@@ -160,8 +160,8 @@ class Library:
         if known is not None and known[0] == signature:
             return known
         if signature is None:
-            return (0, 0, 0, 0), _unreadable(path, "cannot be read, or is a link that leads nowhere")
-        return self._read(path, signature)
+            return (0, 0, 0, 0), _unreadable(path, "cannot be looked at, or is a link that leads nowhere")
+        return self._read(path, signature, TRIES)
 
     def _one(self, path: str) -> Doc | None:
         """One document, looked at by itself; None: it is not there. Raises OSError."""
@@ -175,10 +175,10 @@ class Library:
             return _unreadable(path, error.strerror or str(error))
         known = self._known.get(path)
         if known is None or known[0] != signature:
-            known = self._known[path] = self._read(path, signature)
+            known = self._known[path] = self._read(path, signature, 1)
         return known[1]
 
-    def _read(self, path: str, signature: _Signature) -> tuple[_Signature, Doc]:
+    def _read(self, path: str, signature: _Signature, tries: int) -> tuple[_Signature, Doc]:
         """Read a document anew. The signature is that of the bytes that were read."""
         if signature[3] > MAX_FILE:
             return signature, _unreadable(
@@ -187,12 +187,12 @@ class Library:
         try:
             path.encode()
             with self._files.opened(Path(os.path.realpath(self.root / path))) as opened:
-                for attempt in range(TRIES):
+                for attempt in range(tries):
                     try:
                         opened.lease()  # who writes it now is waited for: half a document is another one
                         break
                     except NotNow:
-                        if attempt < TRIES - 1:
+                        if attempt < tries - 1:
                             time.sleep(PAUSE)
                 data = opened.read(MAX_FILE)
                 signature = _signature(os.fstat(opened.fd))

@@ -241,7 +241,9 @@ class _Reading:
             if isinstance(item, str) and item.strip():
                 found.append(item.strip())
             else:
-                self._bad(where, f"every entry of `{key}` is one text", f'for example `{key}: ["src/**"]`', item)
+                self._bad(
+                    where, f"every entry of `{key}` is one text", f'for example `{key}: ["src/**"]`', item
+                )
         return tuple(found)
 
     def _whole(self, key: str) -> int:
@@ -289,7 +291,9 @@ class _Reading:
         if value is None or value == "":
             return ()
         found = []
-        example = 'for example `deny: [{harness_id: claude-code, model_id: "gpt-*", why: it speaks another API}]`'
+        example = (
+            'for example `deny: [{harness_id: claude-code, model_id: "gpt-*", why: it speaks another API}]`'
+        )
         for number, item in enumerate(value if isinstance(value, list) else [value]):
             where: Path = ("deny", number) if isinstance(value, list) else ("deny",)
             if not isinstance(item, dict):
@@ -319,5 +323,7 @@ class _Reading:
                 hint = f"write `{key}: {near}`" if near else f"there are {', '.join(known)}"
                 self._bad((key,), f"there is no {key} `{clipped(value)}`", hint, value)
         if rule is None:
-            self._bad(("rule",), "a sidecar rule says what it watches", f"write rule: {', '.join(RULES)}", None)
+            self._bad(
+                ("rule",), "a sidecar rule says what it watches", f"write rule: {', '.join(RULES)}", None
+            )
         return replace(doc, rule=rule or "", action=action or "flag", at=self._text("at") or "")
