@@ -21,7 +21,7 @@ from daemon.durable import DISK_ERRORS, ONE_FILE, Files
 from daemon.errors import NotNow, Problem
 from daemon.mddb import schema
 from daemon.mddb.compose import compose, concerned, project_path
-from daemon.mddb.resolver import Context, DatabaseFault, Instruction, Project
+from daemon.mddb.resolver import Context, DatabaseFault, Instruction, Project, Skill, SkillFile
 from daemon.mddb.schema import POLICY, Doc
 from daemon.spool.frontmatter import MAX_FILE
 
@@ -29,6 +29,8 @@ from daemon.spool.frontmatter import MAX_FILE
 FOLDERS = ("instructions", "projects", "skills", "sidecar")
 #: How often, and after how many seconds, a file that somebody has open for writing is tried again.
 TRIES, PAUSE = 10, 0.02
+#: The most that is placed of one skill: files, bytes.
+SKILL_FILES, SKILL_BYTES = 200, 10 << 20
 
 _Signature: TypeAlias = tuple[int, int, int, int]
 
@@ -80,6 +82,26 @@ class Library:
             return []
         return sorted(name[:-3] for name in names if schema.kind_of(f"projects/{name}") == "project")
 
+    def files(self, skill: Skill) -> Iterator[SkillFile]:
+        if not skill.folder:
+            data, facts = self._content(self.root / skill.path)
+            yield SkillFile("SKILL.md", data, bool(facts.st_mode & stat.S_IXUSR))
+            return
+        base, count, size = self.root / skill.folder, 0, 0
+        for folder, folders, names in os.walk(base):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(names):
+                path = Path(folder, name)
+                if name.startswith(".") or not stat.S_ISREG(os.lstat(path).st_mode):
+                    continue
+                data, facts = self._content(path)
+                count, size = count + 1, size + len(data)
+                if count > SKILL_FILES or size > SKILL_BYTES:
+                    return
+                yield SkillFile(
+                    path.relative_to(base).as_posix(), data, bool(facts.st_mode & stat.S_IXUSR)
+                )
+
     def denied(self, context: Context, *, told: bool) -> str | None:
         policy = self._one(POLICY)
         if policy is not None and policy.problems:
@@ -91,6 +113,10 @@ class Library:
         if told and (faulty := self._still_faulty(context)):
             raise DatabaseFault(faulty)
         return None
+
+    def _content(self, path: Path) -> tuple[bytes, os.stat_result]:
+        with self._files.opened(Path(os.path.realpath(path))) as opened:
+            return opened.read(SKILL_BYTES), opened.stat
 
     # -- for those who look at the database itself
 

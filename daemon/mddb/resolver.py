@@ -7,7 +7,7 @@ instruction (`Instruction.record`) is plain JSON data, from which it can be expl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, get_args
 
@@ -201,6 +201,15 @@ class DatabaseFault(MegaharnessError):
         self.faults = faults
 
 
+@dataclass(frozen=True, slots=True)
+class SkillFile:
+    """One file of a skill. path: within the skill's own folder, ``SKILL.md`` or beside it."""
+
+    path: str
+    data: bytes
+    executable: bool = False
+
+
 class Resolver(Protocol):
     """The port."""
 
@@ -219,6 +228,10 @@ class Resolver(Protocol):
         """The ids of all projects. Raises OSError."""
         ...
 
+    def files(self, skill: Skill) -> Iterator[SkillFile]:
+        """Everything that a skill consists of, as it is now. Raises OSError."""
+        ...
+
     def denied(self, context: Context, *, told: bool) -> str | None:
         """Why the policy forbids this harness with this model; None: it does not. Quick: reads at most what it knows.
 
@@ -226,3 +239,22 @@ class Resolver(Protocol):
         that the last `resolve` found faulty still is, and may be told here; OSError.
         """
         ...
+
+
+class Nothing:
+    """A database without documents: for what has none, and for tests."""
+
+    def resolve(self, context: Context) -> Instruction:
+        return Instruction(context)
+
+    def project(self, id: str) -> Project | None:
+        return None
+
+    def projects(self) -> list[str]:
+        return []
+
+    def files(self, skill: Skill) -> Iterator[SkillFile]:
+        return iter(())
+
+    def denied(self, context: Context, *, told: bool) -> str | None:
+        return None
