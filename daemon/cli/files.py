@@ -28,6 +28,12 @@ WORKSPACE = (
         "is yours",
     ),
     Entry("md-db/", "you", "the Markdown database; a starter is copied where there is none"),
+    Entry(
+        ".git/refs/megaharness/md-db",
+        "daemon",
+        "the newest commit that holds documents as sessions were told them, where yours do not (`mh mddb log`); "
+        "git may keep it in `.git/packed-refs`. Nothing else of your repository is touched",
+    ),
     Entry("md-db/evals/", "daemon", "the eval rows"),
     Entry(
         "md-db/evals/<yyyy-mm>.jsonl", "daemon", "one row for each session, appended once; unknown is null"

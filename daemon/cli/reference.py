@@ -63,8 +63,14 @@ def cli_page() -> str:
         assert command is not None
         if verb.alias_of:
             out += [f"## mh {name}", "", f"The same as [`mh {verb.alias_of}`](#mh-{verb.alias_of}).", ""]
-        else:
-            out += _verb(f"mh {name}", command, "##")
+            continue
+        out += _verb(f"mh {name}", command, "##")
+        if isinstance(command, click.Group):
+            inner = click.Context(command, parent=context, info_name=name)
+            for each in command.list_commands(inner):
+                found = command.get_command(inner, each)
+                assert found is not None
+                out += _verb(f"mh {name} {each}", found, "###")
     out += ["## Exit codes", "", "| code | meaning |", "|---|---|"]
     out += [f"| {code} | {text} |" for code, text in sorted(EXITS.items())]
     return "\n".join([*out, ""])
