@@ -7,15 +7,18 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from adapters import session as live
 from adapters.ports import Harness, Order, Publish, Terminal
-from daemon.kernel.brief import compose
+from daemon.kernel.brief import compose, standing
 from daemon.kernel.contract import Receipt, load_receipt
 from daemon.kernel.faults import passes
 from daemon.kernel.scratch import Place, Scratch, decode
+from daemon.mddb.resolver import Context, Instruction, Nothing, Phase, Resolver, Skill
 from daemon.spool.sessions import Claim, read_json
 from daemon.tracks.changes import DIFFERENCE
+from daemon.tracks.ids import slug
 from daemon.tracks.machine import BLOCKED
 from daemon.tracks.track import Loaded
 
@@ -45,6 +48,13 @@ def environment(extra: Mapping[str, str], passed: tuple[str, ...] = ()) -> dict[
     return {name: os.environ[name] for name in names} | dict(extra)
 
 
+#: The folder in a session in which its skills lie.
+SKILLS = "skills"
+NOTHING = Nothing()
+#: After these ends a session goes on with what was begun.
+_GOES_ON = frozenset({"clean", BLOCKED, "interrupt", "limit", "auth"})
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """Everything that a start needs, gathered by the loop.
@@ -65,8 +75,14 @@ class Start:
     fresh: bool
 
 
-def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) -> Place:
-    """Where it works. Raises what stands in the way: GitError, AdapterError, OSError."""
+def start(
+    order: Start,
+    scratch: Scratch,
+    terminal: Terminal,
+    publish: Publish,
+    resolver: Resolver = NOTHING,
+) -> Place:
+    """Where it works. Raises what stands in the way: GitError, AdapterError, DatabaseFault, OSError."""
     place = own_place(order.session, order.claim.item, scratch)
     if place is None:
         inherited = None if order.fresh else _newest_place(order, scratch)
@@ -74,16 +90,15 @@ def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) 
         publish(order.session / "place.json", place.encode())
     # What a fresh start does not inherit is no news to it either.
     earlier = () if order.fresh else order.earlier
-    brief = compose(
-        order.loaded.document.body,
-        order.loaded.track.done_when,
-        next((failed_receipts(session) for session in earlier if os.path.isdir(session / "receipts")), []),
-        [text for session in reversed(earlier) for text in (*differences(session), *typed(session))],
-        [text for session in reversed(earlier) if (text := question(session)) is not None],
-        prose=order.harness.capabilities().prose,
-        goes_on=any(before == place for before in map(find_place, earlier)),
-    )
-    publish(order.session / "brief.md", brief.encode())
+    can = order.harness.capabilities()
+    launched = read_json(order.session / "launch.json")
+    instructions, skills = order.session / "instructions.md", order.session / SKILLS
+    if launched is None or not os.path.isfile(order.session / "brief.md"):
+        provenance = _brief(order, place, earlier, publish, resolver)
+    else:
+        # A runner may be on its way with it: what it was told stays as it is.
+        recorded = launched.get("instruction")
+        provenance = recorded if isinstance(recorded, dict) else None
     order.harness.spawn(
         Order(
             session=order.session,
@@ -96,11 +111,104 @@ def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) 
             env=order.env,
             wall_s=order.wall_s,
             wake=order.wake,
+            instructions=instructions if can.instructions and os.path.isfile(instructions) else None,
+            skills=skills if can.skills and os.path.isdir(skills) else None,
+            provenance=provenance,
         ),
         terminal,
         publish,
     )
     return place
+
+
+def _brief(
+    order: Start, place: Place, earlier: Sequence[Path], publish: Publish, resolver: Resolver
+) -> dict[str, Any] | None:
+    """Write what it is told; returns where that comes from, None for a harness that reads no instructions."""
+    can = order.harness.capabilities()
+    provenance, text = None, ""
+    if can.prose:
+        instruction = resolver.resolve(context_of(order, earlier))
+        folders = skill_folders(instruction)
+        for skill in instruction.skills:
+            _place_skill(order.session / SKILLS / folders[skill.path], skill, resolver)
+        if can.skills:
+            (order.session / SKILLS).mkdir(mode=0o700, exist_ok=True)
+        text = standing_of(instruction, order.session, loads_skills=can.skills)
+        provenance = instruction.record() | {"loads_skills": can.skills}
+        if can.instructions and text:
+            publish(order.session / "instructions.md", f"{text}\n".encode())
+    brief = compose(
+        order.loaded.document.body,
+        order.loaded.track.done_when,
+        next((failed_receipts(session) for session in earlier if os.path.isdir(session / "receipts")), []),
+        [text for session in reversed(earlier) for text in (*differences(session), *typed(session))],
+        [text for session in reversed(earlier) if (text := question(session)) is not None],
+        prose=can.prose,
+        goes_on=any(before == place for before in map(find_place, earlier)),
+        standing="" if can.instructions else text,
+    )
+    publish(order.session / "brief.md", brief.encode())
+    return provenance
+
+
+def context_of(order: Start, earlier: Sequence[Path]) -> Context:
+    """What the database is asked for this start."""
+    phase, before = phase_after(earlier)
+    track = order.loaded.track
+    return Context(
+        harness_id=str(order.claim.extra.get("harness", order.harness.name)),
+        model_id=order.model or "",
+        project_id=track.project_id or "",
+        kind=track.kind or "",
+        phase=phase,
+        from_harness=before,
+    )
+
+
+def phase_after(earlier: Sequence[Path]) -> tuple[Phase, str]:
+    """What a session is to those before it (newest first), and for a swap which harness worked before."""
+    for session in earlier:
+        kind, _, code = str((read_json(session / "settle.json") or {}).get("termination", "")).partition("/")
+        if (kind, code) == ("interrupt", "cancelled"):
+            continue  # it was never begun
+        if kind == "swapped":
+            claim = read_json(session / "claim.json") or {}
+            return "swap", str((claim.get("extra") or {}).get("harness", ""))
+        # Ended well, by a person, or by no fault of its own: what a person says now is new. Else it is done again.
+        return ("resume" if kind in _GOES_ON else "retry"), ""
+    return "spawn", ""
+
+
+def standing_of(instruction: Instruction, session: Path, *, loads_skills: bool) -> str:
+    """The database's part of what a session is told: the same bytes whenever it is asked for."""
+    folders = skill_folders(instruction)
+    return standing(
+        instruction, lambda skill: session / SKILLS / folders[skill.path], loads_skills=loads_skills
+    )
+
+
+def skill_folders(instruction: Instruction) -> dict[str, str]:
+    """path of a skill -> the name of its folder in the session; a harness wants one level of plain names."""
+    found: dict[str, str] = {}
+    for skill in instruction.skills:
+        path = skill.folder or skill.path.removesuffix(".md")
+        name = slug(path.removeprefix("skills/").replace("/", "-"))
+        base, number = name, 1
+        while name in found.values():
+            number += 1
+            name = f"{base}-{number}"
+        found[skill.path] = name
+    return found
+
+
+def _place_skill(folder: Path, skill: Skill, resolver: Resolver) -> None:
+    """Copy a skill into the session. Not durably: a start that is repeated copies it again."""
+    for file in resolver.files(skill):
+        path = folder / file.path
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_bytes(file.data)
+        path.chmod(0o700 if file.executable else 0o600)
 
 
 def _newest_place(order: Start, scratch: Scratch) -> Place | None:
