@@ -17,7 +17,7 @@ from adapters import session as live
 from adapters.ports import Lost, NotStarted, Status
 from daemon.durable import DISK_ERRORS
 from daemon.errors import NotNow
-from daemon.kernel.faults import passes
+from daemon.faults import passes
 from daemon.kernel.parts import Parts
 from daemon.kernel.projects import understood
 from daemon.spool.sessions import Claim, Settlement

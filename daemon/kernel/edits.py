@@ -19,9 +19,9 @@ from adapters import session as live
 from adapters.errors import AdapterError
 from adapters.ports import Capabilities, Harness, NotStarted, Running
 from daemon.errors import DocumentError, NotNow
+from daemon.faults import may_pass, passes
 from daemon.kernel.claimed import as_claimed, spec, status_of
 from daemon.kernel.clock import Now, stamp
-from daemon.kernel.faults import may_pass, passes
 from daemon.kernel.memory import Edit
 from daemon.kernel.parts import Parts
 from daemon.kernel.projects import understood

@@ -20,13 +20,13 @@ from adapters.errors import AdapterError, BriefUnusable, HarnessMissing, Termina
 from adapters.ports import Harness
 from daemon.durable import DISK_ERRORS, ONE_FILE
 from daemon.errors import NotNow
+from daemon.git import GitError
 from daemon.kernel import concluding, starting
 from daemon.kernel.claimed import asked, claim_of, intact, restored, set_aside, status_of
 from daemon.kernel.claiming import Claimer
 from daemon.kernel.clock import Now
 from daemon.kernel.contract import Cancelled
 from daemon.kernel.edits import contract_of, loaded
-from daemon.kernel.git import GitError
 from daemon.kernel.history import History
 from daemon.kernel.late import LateSaves
 from daemon.kernel.observe import Observer
@@ -270,9 +270,7 @@ class Enactor:
         self._submit(
             "start",
             session,
-            lambda: starting.start(
-                order, parts.scratch, parts.terminal, parts.files.publish, parts.resolver
-            ),
+            lambda: starting.start(order, parts.scratch, parts.terminal, parts.files.publish, parts.resolver),
         )
 
     # -- results of the pool ----------------------------------------------------------------------------

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from adapters import session as live
 from adapters.ports import Cancelled, Ended, Lost, NotStarted, Running
-from daemon.errors import DocumentError, NotNow, Problem
+from daemon.errors import DocumentError, NotNow
+from daemon.faults import may_pass
 from daemon.kernel.claimed import settlement, status_of
 from daemon.kernel.clock import Now, seconds
 from daemon.kernel.edits import Edits, edits_of, unheard
-from daemon.kernel.faults import may_pass
 from daemon.kernel.memory import Peek
 from daemon.kernel.parts import Parts
 from daemon.kernel.projects import refusals, with_address

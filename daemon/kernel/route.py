@@ -57,9 +57,7 @@ class Asking(Protocol):
 class Router:
     """resolver: knows the policy, and whether what a track would be told can be read."""
 
-    def __init__(
-        self, harnesses: Harnesses, prefer: Sequence[str], resolver: Resolver | None = None
-    ) -> None:
+    def __init__(self, harnesses: Harnesses, prefer: Sequence[str], resolver: Resolver | None = None) -> None:
         self._harnesses = harnesses
         self._prefer = prefer
         self._resolver = resolver or Nothing()

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from daemon.errors import DocumentError, NotNow
+from daemon.faults import may_pass
 from daemon.kernel import evals, report
 from daemon.kernel.claimed import asked, claim_of, digest, facts
 from daemon.kernel.clock import Now, stamp
@@ -26,7 +27,6 @@ from daemon.kernel.edits import (
     text_of,
     unheard,
 )
-from daemon.kernel.faults import may_pass
 from daemon.kernel.history import History
 from daemon.kernel.parts import Parts
 from daemon.kernel.whereabouts import belongs, by_name

@@ -11,9 +11,9 @@ from typing import Any
 
 from adapters import session as live
 from adapters.ports import Harness, Order, Publish, Terminal
+from daemon.faults import passes
 from daemon.kernel.brief import compose, standing
 from daemon.kernel.contract import Receipt, load_receipt
-from daemon.kernel.faults import passes
 from daemon.kernel.scratch import Place, Scratch, decode
 from daemon.mddb.resolver import Context, Instruction, Nothing, Phase, Resolver, Skill
 from daemon.spool.sessions import Claim, read_json

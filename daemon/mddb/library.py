@@ -98,9 +98,7 @@ class Library:
                 count, size = count + 1, size + len(data)
                 if count > SKILL_FILES or size > SKILL_BYTES:
                     return
-                yield SkillFile(
-                    path.relative_to(base).as_posix(), data, bool(facts.st_mode & stat.S_IXUSR)
-                )
+                yield SkillFile(path.relative_to(base).as_posix(), data, bool(facts.st_mode & stat.S_IXUSR))
 
     def denied(self, context: Context, *, told: bool) -> str | None:
         policy = self._one(POLICY)

@@ -17,8 +17,8 @@ from adapters.harnesses.shell import Shell
 from adapters.ports import Ended, Harness, NotStarted
 from adapters.testing import DirectTerminal, wait_for
 from daemon.durable import Files
+from daemon.git import GitError
 from daemon.kernel.contract import Receipt
-from daemon.kernel.git import GitError
 from daemon.kernel.scratch import Scratch
 from daemon.kernel.starting import Start, environment, failed_receipts, find_place, start, typed
 from daemon.spool.sessions import Claim
