@@ -91,14 +91,12 @@ def start(
     # What a fresh start does not inherit is no news to it either.
     earlier = () if order.fresh else order.earlier
     can = order.harness.capabilities()
-    launched = read_json(order.session / "launch.json")
     instructions, skills = order.session / "instructions.md", order.session / SKILLS
-    if launched is None or not os.path.isfile(order.session / "brief.md"):
-        provenance = _brief(order, place, earlier, publish, resolver)
+    if read_json(order.session / "launch.json") is None or not os.path.isfile(order.session / "brief.md"):
+        recorded = _write(order, tell(order, earlier, resolver, place), publish, resolver)
     else:
         # A runner may be on its way with it: what it was told stays as it is.
-        recorded = launched.get("instruction")
-        provenance = recorded if isinstance(recorded, dict) else None
+        recorded = provenance(order.session) or None
     order.harness.spawn(
         Order(
             session=order.session,
@@ -113,7 +111,7 @@ def start(
             wake=order.wake,
             instructions=instructions if can.instructions and os.path.isfile(instructions) else None,
             skills=skills if can.skills and os.path.isdir(skills) else None,
-            provenance=provenance,
+            provenance=recorded,
         ),
         terminal,
         publish,
@@ -121,23 +119,28 @@ def start(
     return place
 
 
-def _brief(
-    order: Start, place: Place, earlier: Sequence[Path], publish: Publish, resolver: Resolver
-) -> dict[str, Any] | None:
-    """Write what it is told; returns where that comes from, None for a harness that reads no instructions."""
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a session is told. instruction: None for a harness that reads none, which gets the task alone.
+
+    standing: the database's part; in `brief` too, unless the harness takes it apart.
+    """
+
+    instruction: Instruction | None
+    standing: str
+    brief: str
+
+
+def tell(order: Start, earlier: Sequence[Path], resolver: Resolver, place: Place | None = None) -> Told:
+    """What this start is told; writes nothing. Raises DatabaseFault, OSError.
+
+    place: where it will work; None: in a new one.
+    """
     can = order.harness.capabilities()
-    provenance, text = None, ""
-    if can.prose:
-        instruction = resolver.resolve(context_of(order, earlier))
-        folders = skill_folders(instruction)
-        for skill in instruction.skills:
-            _place_skill(order.session / SKILLS / folders[skill.path], skill, resolver)
-        if can.skills:
-            (order.session / SKILLS).mkdir(mode=0o700, exist_ok=True)
-        text = standing_of(instruction, order.session, loads_skills=can.skills)
-        provenance = instruction.record() | {"loads_skills": can.skills}
-        if can.instructions and text:
-            publish(order.session / "instructions.md", f"{text}\n".encode())
+    instruction = resolver.resolve(context_of(order, earlier)) if can.prose else None
+    database = ""
+    if instruction is not None:
+        database = standing_of(instruction, order.session / SKILLS, loads_skills=can.skills)
     brief = compose(
         order.loaded.document.body,
         order.loaded.track.done_when,
@@ -145,11 +148,30 @@ def _brief(
         [text for session in reversed(earlier) for text in (*differences(session), *typed(session))],
         [text for session in reversed(earlier) if (text := question(session)) is not None],
         prose=can.prose,
-        goes_on=any(before == place for before in map(find_place, earlier)),
-        standing="" if can.instructions else text,
+        goes_on=place is not None and any(before == place for before in map(find_place, earlier)),
+        standing="" if can.instructions else database,
     )
-    publish(order.session / "brief.md", brief.encode())
-    return provenance
+    return Told(instruction, database, brief)
+
+
+def _write(order: Start, told: Told, publish: Publish, resolver: Resolver) -> dict[str, Any] | None:
+    """Write what it is told; returns where that comes from."""
+    can = order.harness.capabilities()
+    record: dict[str, Any] | None = None
+    if told.instruction is not None:
+        folders = skill_folders(told.instruction)
+        for skill in told.instruction.skills:
+            _place_skill(order.session / SKILLS / folders[skill.path], skill, resolver)
+        if can.skills:
+            (order.session / SKILLS).mkdir(mode=0o700, exist_ok=True)
+        if can.instructions and told.standing:
+            publish(order.session / "instructions.md", f"{told.standing}\n".encode("utf-8", "replace"))
+        record = told.instruction.record() | {
+            "skills_in": str(order.session / SKILLS),
+            "loads_skills": can.skills,
+        }
+    publish(order.session / "brief.md", told.brief.encode())
+    return record
 
 
 def context_of(order: Start, earlier: Sequence[Path]) -> Context:
@@ -180,12 +202,16 @@ def phase_after(earlier: Sequence[Path]) -> tuple[Phase, str]:
     return "spawn", ""
 
 
-def standing_of(instruction: Instruction, session: Path, *, loads_skills: bool) -> str:
+def standing_of(instruction: Instruction, skills_in: Path, *, loads_skills: bool) -> str:
     """The database's part of what a session is told: the same bytes whenever it is asked for."""
     folders = skill_folders(instruction)
-    return standing(
-        instruction, lambda skill: session / SKILLS / folders[skill.path], loads_skills=loads_skills
-    )
+    return standing(instruction, lambda skill: skills_in / folders[skill.path], loads_skills=loads_skills)
+
+
+def provenance(session: Path) -> dict[str, Any]:
+    """Where what a session was told comes from, as it was recorded; {} when nothing was."""
+    found = (read_json(session / "launch.json") or {}).get("instruction")
+    return found if isinstance(found, dict) else {}
 
 
 def skill_folders(instruction: Instruction) -> dict[str, str]:
