@@ -24,7 +24,7 @@ import difflib
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +35,7 @@ from daemon.errors import NotNow, UsageError
 from daemon.faults import passes
 from daemon.git import AUTHOR, GitError, Repository
 from daemon.layout import Workspace
+from daemon.mddb.schema import kind_of
 
 #: The newest commit of ours.
 REF: Final = "refs/megaharness/md-db"
@@ -87,7 +88,7 @@ _State = tuple[str | None, str | None]
 @dataclass(frozen=True, slots=True)
 class _Recorded:
     state: _State
-    documents: Mapping[str, bytes]
+    documents: Mapping[str, str]
     revision: str
 
 
@@ -95,25 +96,19 @@ class _UnknownRefs(Exception):
     """The refs of this repository are not files as they are known here; git knows."""
 
 
-def is_markdown(path: str) -> bool:
-    """Whether a file of md-db can be a document, by its name alone."""
-    parts = path.lower().split("/")
-    return parts[-1].endswith(".md") and parts[-1] != "readme.md" and not any(p[:1] == "." for p in parts)
-
-
 class Revisions:
     """The commits of a workspace's documents. One object for the daemon's life: it remembers what it recorded last.
 
-    All paths of documents are relative to md-db. is_document: whether a file of that path would be read as one;
-    a commit that has another one than those that were read is not what was read.
+    All paths of documents are relative to md-db. Commits are given by their whole ids.
     """
 
-    def __init__(self, root: Path, files: Files, is_document: Callable[[str], bool] = is_markdown) -> None:
+    def __init__(self, root: Path, files: Files) -> None:
         self._root = root
         self._files = files
-        self._is_document = is_document
         self._folder = Workspace(root).mddb
         self._last: _Recorded | None = None
+        #: Contents that no commit holds yet, by their ids.
+        self._unwritten: dict[str, bytes] = {}
         self._hash_name: HashName | None = None
         self._packed: tuple[tuple[int, int, int], bytes] | None = None
         #: Why the last `record` could not, or "".
@@ -121,12 +116,18 @@ class Revisions:
 
     # -- recording -----------------------------------------------------------------------------
 
-    def record(self, documents: Mapping[str, bytes]) -> str | None:
-        """The commit whose md-db has exactly these documents: HEAD, or one of ours. `documents` is all that was read.
+    def blob_id(self, data: bytes) -> str:
+        """The id that git gives this content in this repository, or would."""
+        return blob_id(data, self.hash_name())
 
+    def record(self, documents: Mapping[str, str], new: Mapping[str, bytes]) -> str | None:
+        """The commit whose md-db has exactly these documents: HEAD, or one of ours.
+
+        documents: path -> id of its content, all of them. new: the content of those that are new since the last time.
         None where there is no repository that can be used; `refusal` says why. Raises OSError when the disk refuses.
         Starts no process while neither the documents nor HEAD have changed.
         """
+        self._unwritten |= {documents[path]: data for path, data in new.items()}
         last, state = self._last, self._state()
         if last is not None and state == last.state and dict(documents) == last.documents:
             return last.revision
@@ -137,9 +138,10 @@ class Revisions:
             self.refusal = str(error)
             return None
         self.refusal = ""
+        self._unwritten.clear()
         return self._last.revision
 
-    def _record(self, documents: dict[str, bytes]) -> _Recorded:
+    def _record(self, documents: dict[str, str]) -> _Recorded:
         for path in documents:
             _check(path)
         git = _Git(self._root)
@@ -160,51 +162,66 @@ class Revisions:
         raise failed[1]
 
     def _held(
-        self, git: _Git, head: _Commit | None, tip: _Commit | None, documents: dict[str, bytes], whole: bool
+        self, git: _Git, head: _Commit | None, tip: _Commit | None, documents: dict[str, str], whole: bool
     ) -> tuple[str, str]:
         """(the commit that holds the documents, the newest one of ours)"""
-        name = self._name(git, head or tip)
-        blobs = {path: blob_id(data, name) for path, data in documents.items()}
         trees = {commit.id: git.tree(commit.id, self._folder.name) for commit in (head, tip) if commit}
-        if head is not None and self._holds(trees[head.id], blobs):
+        if head is not None and self._holds(trees[head.id], documents):
             if tip is not None and head.id in (tip.id, *tip.parents):
                 return head.id, tip.id
             return head.id, git.write(f"{_SUBJECT}keeps {head.id[:12]}\n", head, tip, head.tree, [])
-        if tip is not None and self._holds(trees[tip.id], blobs):
+        if tip is not None and self._holds(trees[tip.id], documents):
             return tip.id, tip.id
-        there = trees[head.id] if head is not None and not whole else {}
-        known = {} if whole else {each for tree in trees.values() for each in tree.values()}
+        base = head if not whole else None
+        there = trees[base.id] if base is not None else {}
         changes: list[tuple[str, str | bytes | None]] = [
-            (path, None) for path in there if path not in blobs and self._is_document(path)
+            (path, None) for path in there if path not in documents and kind_of(path) is not None
         ]
-        for path, blob in blobs.items():
-            if there.get(path) != blob:
-                changes.append((path, blob if blob in known else documents[path]))
-        before = trees[tip.id] if tip is not None else trees[head.id] if head is not None else {}
-        message = _message(blobs, {path: blob for path, blob in before.items() if self._is_document(path)})
-        base = head.tree if head is not None and not whole else None
+        for path, blob in documents.items():
+            if whole:
+                changes.append((path, self._content(path, blob)))
+            elif there.get(path) != blob:
+                changes.append((path, self._unwritten.get(blob, blob)))
+        before = trees[tip.id] if tip is not None else there
+        message = _message(
+            documents, {path: blob for path, blob in before.items() if kind_of(path) is not None}
+        )
         prefixed = [(f"{self._folder.name}/{path}", content) for path, content in changes]
-        made = git.write(message, head, tip, base, prefixed)
+        made = git.write(message, head, tip, base.tree if base is not None else None, prefixed)
         return made, made
+
+    def _content(self, path: str, blob: str) -> str | bytes:
+        """What was read, if it is still at hand, else its id."""
+        data = self._unwritten.get(blob)
+        if data is None:
+            try:
+                data = self._files.read(Path(os.path.realpath(self._folder / path)))
+            except NotNow:
+                return blob
+            except OSError as error:
+                if passes(error):
+                    raise
+                return blob  # it is not there any more: the repository has it, or nobody
+        return data if self.blob_id(data) == blob else blob
 
     def _holds(self, tree: Mapping[str, str], blobs: Mapping[str, str]) -> bool:
         return all(tree.get(path) == blob for path, blob in blobs.items()) and not any(
-            path not in blobs and self._is_document(path) for path in tree
+            path not in blobs and kind_of(path) is not None for path in tree
         )
 
     # -- what was ------------------------------------------------------------------------------
 
     def read(self, revision: str, paths: Sequence[str]) -> dict[str, bytes]:
-        """The files at a commit (its whole id); one that it does not have is left out. Raises GitError, OSError."""
+        """The files at a commit; one that it does not have is left out. Raises GitError, OSError."""
         git = _Git(self._root)
         tree = git.tree(_commit(revision), self._folder.name)
         return self._contents(git, {path: tree[path] for path in paths if path in tree})
 
     def documents(self, revision: str) -> dict[str, bytes]:
-        """All documents at a commit (its whole id): what was recorded, if it is one. Raises GitError, OSError."""
+        """All documents at a commit: what was recorded, if it is one. Raises GitError, OSError."""
         git = _Git(self._root)
         tree = git.tree(_commit(revision), self._folder.name)
-        return self._contents(git, {path: blob for path, blob in tree.items() if self._is_document(path)})
+        return self._contents(git, {path: blob for path, blob in tree.items() if kind_of(path) is not None})
 
     def _contents(self, git: _Git, blobs: Mapping[str, str]) -> dict[str, bytes]:
         found = git.objects(blobs.values())
@@ -244,7 +261,7 @@ class Revisions:
         return found[:limit]
 
     def diff(self, path: str, old: str, new: str | None = None) -> str:
-        """What changed in a document, as a unified diff, from one commit (its whole id) to another, or to the file
+        """What changed in a document, as a unified diff, from one commit to another, or to the file
         as it is now. Raises GitError, OSError.
         """
         name = f"{self._folder.name}/{path}"
@@ -276,17 +293,10 @@ class Revisions:
         """How this repository names its objects; sha1 where there is none. It is asked once."""
         if self._hash_name is None:
             try:
-                git = _Git(self._root)
-                self._name(git, next(filter(None, git.commits("HEAD", REF)), None))
+                said = _Git(self._root)("rev-parse", "--show-object-format")
             except GitError:
-                return "sha1"
-        return self._hash_name or "sha1"
-
-    def _name(self, git: _Git, commit: _Commit | None) -> HashName:
-        if commit is not None:
-            self._hash_name = "sha256" if len(commit.id) == 64 else "sha1"
-        elif self._hash_name is None:
-            self._hash_name = "sha256" if b"sha256" in git("rev-parse", "--show-object-format") else "sha1"
+                said = b"sha1"
+            self._hash_name = "sha256" if said.strip() == b"sha256" else "sha1"
         return self._hash_name
 
     def _state(self) -> _State | None:

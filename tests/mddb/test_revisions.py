@@ -15,6 +15,8 @@ import pytest
 from daemon.durable import Files
 from daemon.errors import UsageError
 from daemon.git import GitError
+from daemon.mddb.library import Library
+from daemon.mddb.resolver import Context
 from daemon.mddb.revisions import REF, Revisions, blob_id
 
 pytestmark = pytest.mark.slow
@@ -30,7 +32,7 @@ ODD = {
     'instructions/quo"te\\back\ttab.md': b"5\0\xff",
     "instructions/:(top)*.md": b"",
     os.fsdecode(b"instructions/\xff.md"): b"7",
-    "-x/--y.md": b"8",
+    "instructions/-x/--y.md": b"8",
 }
 
 
@@ -62,9 +64,14 @@ def commit(root: Path, git: Git, documents: dict[str, bytes], message: str = "by
     return git(root, "rev-parse", "HEAD")
 
 
+def record(revisions: Revisions, documents: dict[str, bytes]) -> str | None:
+    """As a library does that has just read them."""
+    return revisions.record({path: revisions.blob_id(data) for path, data in documents.items()}, documents)
+
+
 def recorded(revisions: Revisions, documents: dict[str, bytes]) -> str:
     """The revision; it holds exactly this."""
-    revision = revisions.record(documents)
+    revision = record(revisions, documents)
     assert revision is not None, revisions.refusal
     assert revisions.documents(revision) == documents
     assert revisions.read(revision, [*documents, "none.md"]) == documents
@@ -146,7 +153,7 @@ def test_what_is_not_committed_is_held_by_a_commit_of_ours(
 ) -> None:
     head = commit(root, agent_git, {**ONE, "README.md": b"x"})
     before = persons(root, agent_git)
-    revision = revisions.record(now)
+    revision = record(revisions, now)
     assert revision is not None
     assert revisions.read(revision, list(now)) == now
     held = {path: data for path, data in now.items() if path.endswith(".md")}
@@ -154,7 +161,7 @@ def test_what_is_not_committed_is_held_by_a_commit_of_ours(
     assert persons(root, agent_git) == before
     assert agent_git(root, "rev-parse", REF, f"{REF}^@").split() == [revision, head]
     # A daemon that has been started anew finds it again; committed by hand it is theirs.
-    assert Revisions(root, Files()).record(now) == revision
+    assert record(Revisions(root, Files()), now) == revision
     assert agent_git(root, "show", "--format=%an", "--no-patch", revision) == "megaHarness"
     assert agent_git(root, "ls-tree", "--name-only", revision, "md-db/README.md")
 
@@ -220,7 +227,7 @@ def test_odd_names(root: Path, agent_git: Git, revisions: Revisions, committed: 
 def test_a_path_that_leaves_the_folder_is_a_bug(revisions: Revisions) -> None:
     for path in ("../x.md", "a//b.md", "/x.md", "", ".git/x.md", "a/./b.md"):
         with pytest.raises(ValueError, match="no path below md-db"):
-            revisions.record({path: b"x"})
+            record(revisions, {path: b"x"})
 
 
 @pytest.mark.parametrize("kind", ["none", "a file", "a link", "broken", "not git's"])
@@ -241,7 +248,7 @@ def test_without_a_repository_there_is_no_revision(
         case "not git's":
             (root / ".git").rename(tmp_path / "gone")
             (root / ".git").mkdir()
-    assert revisions.record(ONE) is None
+    assert record(revisions, ONE) is None
     assert revisions.refusal
     assert revisions.hash_name() == "sha1"
     for ask in (lambda: revisions.log("x.md"), lambda: revisions.documents("0" * 40)):
@@ -252,12 +259,53 @@ def test_without_a_repository_there_is_no_revision(
 def test_it_is_asked_again_when_there_is_a_repository(
     root: Path, revisions: Revisions, tmp_path: Path
 ) -> None:
-    first = revisions.record(ONE)
+    first = record(revisions, ONE)
     (root / ".git").rename(tmp_path / "gone")
-    assert revisions.record(ONE) is None
+    assert record(revisions, ONE) is None
     (tmp_path / "gone").rename(root / ".git")
-    assert revisions.record(ONE) == first
+    assert record(revisions, ONE) == first
     assert revisions.refusal == ""
+
+
+def test_what_could_not_be_recorded_is_kept_until_it_can(
+    root: Path, agent_git: Git, revisions: Revisions, tmp_path: Path
+) -> None:
+    ids = {path: blob_id(data) for path, data in ONE.items()}
+    (root / ".git").rename(tmp_path / "gone")
+    assert revisions.record(ids, ONE) is None
+    (tmp_path / "gone").rename(root / ".git")
+    revision = revisions.record(ids, {})
+    assert revision is not None
+    assert revisions.documents(revision) == ONE
+    # Somebody takes our ref and with it the objects away: what the files still have is written again.
+    put(root, ONE)
+    agent_git(root, "update-ref", "-d", REF)
+    prune(root, agent_git)
+    with pytest.raises(GitError):
+        revisions.documents(revision)
+    revision = revisions.record(ids, {})
+    assert revision is not None
+    assert revisions.documents(revision) == ONE
+    put(root, {"instructions/a.md": b"changed"})
+    agent_git(root, "update-ref", "-d", REF)
+    prune(root, agent_git)
+    assert revisions.record(ids, {}) is None
+    assert blob_id(b"one\n") in revisions.refusal
+
+
+def test_what_a_library_reads_is_recorded(root: Path, agent_git: Git, calls: Calls) -> None:
+    head = commit(root, agent_git, {**ONE, "README.md": b"x", "evals/x.md": b"x", "skills/x/more.md": b"x"})
+    revisions = Revisions(root, Files())
+    library = Library(root / "md-db", Files(), revisions)
+    context = Context("shell")
+    assert library.resolve(context).revision == head
+    put(root, {"instructions/b.md": b"new\n"})
+    revision = library.resolve(context).revision
+    assert revision not in (None, head)
+    assert revisions.documents(str(revision)) == {**ONE, "instructions/b.md": b"new\n"}
+    calls.since()
+    assert library.resolve(context).revision == revision
+    assert calls.since() == []
 
 
 def test_a_repository_with_sha256(tmp_path: Path, agent_git: Git) -> None:
@@ -319,7 +367,7 @@ def test_a_disk_that_refuses_is_no_answer(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     with pytest.raises(OSError) as raised:
-        revisions.record(ONE)
+        record(revisions, ONE)
     assert raised.value.errno == errno.ENOSPC
 
 
@@ -366,7 +414,7 @@ def test_packed_refs_are_read(root: Path, agent_git: Git, calls: Calls) -> None:
     agent_git(root, "pack-refs", "--all")
     assert not (root / ".git" / REF).exists()
     calls.since()
-    assert revisions.record(ODD) == first
+    assert record(revisions, ODD) == first
     assert calls.since() == []
     head = commit(root, agent_git, {"projects/p.md": b"x"})
     agent_git(root, "pack-refs", "--all")
@@ -434,21 +482,21 @@ def test_nothing_that_the_configuration_names_is_run(
 def test_nothing_is_run_while_nothing_changed(root: Path, agent_git: Git, calls: Calls) -> None:
     revisions = Revisions(root, Files())
     for documents in (ONE, {**ONE, **ODD}):
-        first = revisions.record(documents)
+        first = record(revisions, documents)
         calls.since()
-        assert revisions.record(dict(documents)) == first
+        assert record(revisions, dict(documents)) == first
         assert calls.since() == []
     head = commit(root, agent_git, ONE)
-    assert revisions.record(ONE) == head
-    assert revisions.record(dict(ONE)) == head
+    assert record(revisions, ONE) == head
+    assert record(revisions, dict(ONE)) == head
     calls.since()
-    assert revisions.record({path: bytes(bytearray(data)) for path, data in ONE.items()}) == head
+    assert record(revisions, {path: bytes(bytearray(data)) for path, data in ONE.items()}) == head
     assert calls.since() == []
     # Anybody who moves HEAD, or takes our ref away, is noticed.
     agent_git(root, "commit", "--quiet", "--allow-empty", "-m", "x")
-    assert revisions.record(ONE) == agent_git(root, "rev-parse", "HEAD") != head
+    assert record(revisions, ONE) == agent_git(root, "rev-parse", "HEAD") != head
     agent_git(root, "update-ref", "-d", REF)
-    assert revisions.record(ODD) == agent_git(root, "rev-parse", REF)
+    assert record(revisions, ODD) == agent_git(root, "rev-parse", REF)
 
 
 def test_many_documents_cost_a_handful_of_processes(root: Path, agent_git: Git, calls: Calls) -> None:
@@ -457,11 +505,11 @@ def test_many_documents_cost_a_handful_of_processes(root: Path, agent_git: Git, 
     recorded(revisions, many)
     commit(root, agent_git, ONE)
     calls.since()
-    revision = revisions.record(many)
+    revision = record(revisions, many)
     assert revision is not None
     assert len(calls.since()) <= 6
     before = int(agent_git(root, "count-objects", "-v").split()[1])
-    assert revisions.record({**many, "instructions/7/7.md": b"changed\n"}) not in (None, revision)
+    assert record(revisions, {**many, "instructions/7/7.md": b"changed\n"}) not in (None, revision)
     found = calls.since()
     assert len([line for line in found if "count-objects" not in line]) <= 6, found
     # One blob, its folders, the commit.
@@ -475,6 +523,8 @@ RECORDER = """
 import sys
 from pathlib import Path
 from daemon.durable import Files
+from daemon.mddb.library import Library
+from daemon.mddb.resolver import Context
 from daemon.mddb.revisions import Revisions
 root, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 revisions = Revisions(root, Files())
@@ -482,7 +532,8 @@ print("ready", flush=True)
 sys.stdin.readline()
 for number in range(count):
     documents = {"instructions/a.md": f"{name} {number}".encode()}
-    revision = revisions.record(documents)
+    data = documents["instructions/a.md"]
+    revision = revisions.record({"instructions/a.md": revisions.blob_id(data)}, documents)
     assert revision is not None, revisions.refusal
     print(revision, flush=True)
 """
@@ -529,7 +580,7 @@ def test_a_lock_that_was_left_behind_is_told(root: Path, agent_git: Git, revisio
     lock = root / ".git" / f"{REF}.lock"
     lock.parent.mkdir(parents=True)
     lock.touch()
-    assert revisions.record(ODD) is None
+    assert record(revisions, ODD) is None
     assert "lock" in revisions.refusal
     lock.unlink()
     assert recorded(revisions, ODD)
