@@ -19,7 +19,7 @@ from daemon.kernel.route import Router
 from daemon.kernel.scratch import Scratch
 from daemon.layout import Workspace
 from daemon.lock import Lock
-from daemon.mddb.library import Library
+from daemon.mddb.library import Library, Unrecorded
 from daemon.mddb.revisions import Revisions
 from daemon.notify import VARIABLES, Notifier
 from daemon.spool.exchange import Exchange
@@ -50,9 +50,13 @@ def _recorded(workspace: Workspace) -> Path | None:
     return socket if socket.is_absolute() and is_private(socket.parent) else None
 
 
-def library(workspace: Workspace, files: Files) -> Library:
-    """The workspace's database, with its history in the workspace's own repository."""
-    return Library(workspace.mddb, files, Revisions(workspace.root, files))
+def library(workspace: Workspace, files: Files, *, looking: bool = False) -> Library:
+    """The workspace's database, with its history in the workspace's own repository.
+
+    looking: nothing is told to anybody, so nothing is written there.
+    """
+    revisions = Revisions(workspace.root, files)
+    return Library(workspace.mddb, files, Unrecorded(revisions) if looking else revisions)
 
 
 def assemble(workspace: Workspace, settings: Settings, pool: Pool, logger: Log) -> Parts:

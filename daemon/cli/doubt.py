@@ -20,7 +20,7 @@ def understand(place: Workspace, data: bytes, name: str) -> tuple[Loaded, list[T
     from daemon.durable import Files
     from daemon.kernel.projects import refusals, with_address
 
-    database = library(place, Files())
+    database = library(place, Files(), looking=True)
     loaded = with_address(load(data, name), database)
     if problems := tuple(refusals(loaded, database)):
         raise DocumentError(*problems)
@@ -49,9 +49,9 @@ def warn(place: Workspace, name: str, loaded: Loaded, predecessors: list[Time | 
             error.hint or "correct them; `mh doctor` checks them",
         )
     else:
-        route = Router(Registry(settings.tables()), settings.prefer, library(place, Files())).route(
-            loaded.track, time.monotonic()
-        )
+        route = Router(
+            Registry(settings.tables()), settings.prefer, library(place, Files(), looking=True)
+        ).route(loaded.track, time.monotonic())
         if isinstance(route, NoRoute):
             complain(f"it will wait: {route.why}", route.unblock)
     wanted = dict.fromkeys(moment.id for moment in predecessors if isinstance(moment, TrackId))

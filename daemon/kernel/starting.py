@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from adapters import session as live
-from adapters.ports import Harness, Order, Publish, Terminal
+from adapters.ports import Capabilities, Harness, Order, Publish, Terminal
 from daemon.faults import passes
 from daemon.kernel.brief import compose, standing
 from daemon.kernel.contract import Receipt, load_receipt
@@ -93,7 +93,16 @@ def start(
     can = order.harness.capabilities()
     instructions, skills = order.session / "instructions.md", order.session / SKILLS
     if read_json(order.session / "launch.json") is None or not os.path.isfile(order.session / "brief.md"):
-        recorded = _write(order, tell(order, earlier, resolver, place), publish, resolver)
+        about = Telling(
+            session=order.session,
+            loaded=order.loaded,
+            harness=str(order.claim.extra.get("harness", order.harness.name)),
+            model=order.model,
+            can=can,
+            earlier=earlier,
+            place=place,
+        )
+        recorded = _write(order, tell(about, resolver), publish, resolver)
     else:
         # A runner may be on its way with it: what it was told stays as it is.
         recorded = provenance(order.session) or None
@@ -131,25 +140,52 @@ class Told:
     brief: str
 
 
-def tell(order: Start, earlier: Sequence[Path], resolver: Resolver, place: Place | None = None) -> Told:
-    """What this start is told; writes nothing. Raises DatabaseFault, OSError.
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What a brief depends on beside the database.
 
-    place: where it will work; None: in a new one.
+    session: its directory. earlier: as in `Start`. place: where it will work; None: in a new one. phase: instead of
+    the one that follows from the earlier sessions, with the harness before it.
     """
-    can = order.harness.capabilities()
-    instruction = resolver.resolve(context_of(order, earlier)) if can.prose else None
+
+    session: Path
+    loaded: Loaded
+    harness: str
+    model: str | None
+    can: Capabilities
+    earlier: Sequence[Path] = ()
+    place: Place | None = None
+    phase: tuple[Phase, str] | None = None
+
+    def context(self) -> Context:
+        phase, before = self.phase or phase_after(self.earlier)
+        track = self.loaded.track
+        return Context(
+            harness_id=self.harness,
+            model_id=self.model or "",
+            project_id=track.project_id or "",
+            kind=track.kind or "",
+            phase=phase,
+            from_harness=before,
+        )
+
+
+def tell(about: Telling, resolver: Resolver) -> Told:
+    """What a session is told; writes nothing. Raises DatabaseFault, OSError."""
+    earlier = about.earlier
+    instruction = resolver.resolve(about.context()) if about.can.prose else None
     database = ""
     if instruction is not None:
-        database = standing_of(instruction, order.session / SKILLS, loads_skills=can.skills)
+        database = standing_of(instruction, about.session / SKILLS, loads_skills=about.can.skills)
     brief = compose(
-        order.loaded.document.body,
-        order.loaded.track.done_when,
+        about.loaded.document.body,
+        about.loaded.track.done_when,
         next((failed_receipts(session) for session in earlier if os.path.isdir(session / "receipts")), []),
         [text for session in reversed(earlier) for text in (*differences(session), *typed(session))],
         [text for session in reversed(earlier) if (text := question(session)) is not None],
-        prose=can.prose,
-        goes_on=place is not None and any(before == place for before in map(find_place, earlier)),
-        standing="" if can.instructions else database,
+        prose=about.can.prose,
+        goes_on=about.place is not None and any(before == about.place for before in map(find_place, earlier)),
+        standing="" if about.can.instructions else database,
     )
     return Told(instruction, database, brief)
 
@@ -172,20 +208,6 @@ def _write(order: Start, told: Told, publish: Publish, resolver: Resolver) -> di
         }
     publish(order.session / "brief.md", told.brief.encode())
     return record
-
-
-def context_of(order: Start, earlier: Sequence[Path]) -> Context:
-    """What the database is asked for this start."""
-    phase, before = phase_after(earlier)
-    track = order.loaded.track
-    return Context(
-        harness_id=str(order.claim.extra.get("harness", order.harness.name)),
-        model_id=order.model or "",
-        project_id=track.project_id or "",
-        kind=track.kind or "",
-        phase=phase,
-        from_harness=before,
-    )
 
 
 def phase_after(earlier: Sequence[Path]) -> tuple[Phase, str]:
