@@ -46,6 +46,7 @@ VERBS: dict[str, Verb] = {
     "interrupt": Verb("interrupt", "Stop a running track: its whole process tree."),
     "stop": Verb("interrupt", "The same as interrupt.", alias_of="interrupt"),
     "requeue": Verb("requeue", "Put a settled track back into the queue."),
+    "resolve": Verb("resolve", "Print exactly what an agent is told for a track, and (--explain) why."),
     "measure": Verb("measure", "Count tokens, turns, tools and cost in transcripts of any harness."),
     "trajectory": Verb("trajectory", "Write a transcript as an ATIF trajectory, or as a page to read."),
     "mddb": Verb("mddb", "Show, compare and import what agents are told."),

@@ -144,8 +144,8 @@ BLOCK = {
 IDLE = {
     "harness_id": "`shell` comes with it (and `fake`, for tests). Every other name is a `[harness.NAME]` of your "
     "settings, or an adapter that you installed.",
-    "project_id": "Projects are not part of this version: a file that has this key is refused, with the line.",
-    "kind": "Kept for the eval row; no rule uses it yet.",
+    "project_id": "A project without a repository works; one that has a repository, and a path, are refused with the "
+    "line. A first line that begins with `<project>:` names it too.",
     "scope": "Not watched yet.",
     "budget": "Only `minutes` is enforced; `tokens`, `usd` and `turns` are not.",
 }

@@ -33,6 +33,7 @@ from daemon.kernel.observe import Observer
 from daemon.kernel.parts import Outcome, Parts
 from daemon.kernel.scratch import Place
 from daemon.kernel.settling import Settler
+from daemon.mddb.resolver import DatabaseFault
 from daemon.spool.sessions import Claim
 from daemon.tracks import actions
 from daemon.tracks.actions import Action
@@ -269,7 +270,7 @@ class Enactor:
         self._submit(
             "start",
             session,
-            lambda: starting.start(order, parts.scratch, parts.terminal, parts.files.publish),
+            lambda: starting.start(order, parts.scratch, parts.terminal, parts.files.publish, parts.resolver),
         )
 
     # -- results of the pool ----------------------------------------------------------------------------
@@ -318,6 +319,10 @@ class Enactor:
                 memory.start_tries[session] = 0
                 memory.windowless[session] = f"{error}{hint}"
                 self._pause("Start", session, now, f"{error}{hint}")
+            case DatabaseFault():
+                # Nor is this: somebody is writing the database, and what waits goes on when it can be read.
+                memory.start_tries[session] = 0
+                self._pause("Start", session, now, f"{error} ({error.hint})")
             case HarnessMissing():
                 memory.start_failed[session] = f"setup/harness_missing: {error}{hint}"
             case BriefUnusable():

@@ -29,6 +29,7 @@ from daemon.kernel.edits import (
 )
 from daemon.kernel.history import History
 from daemon.kernel.parts import Parts
+from daemon.kernel.starting import provenance
 from daemon.kernel.whereabouts import belongs, by_name
 from daemon.spool.exchange import LIMIT
 from daemon.spool.sessions import STAYS, Claim, Settlement, make
@@ -76,7 +77,7 @@ class Settler:
             at=stamp(now.wall),
             why=action.why,
             extra={
-                "row": evals.row(known, self._track(known), concluded, action, now),
+                "row": evals.row(known, self._track(known), concluded, action, now, provenance(path)),
                 "checks": summary(
                     concluded.conclusion.checks,
                     concluded.conclusion.unchecked,

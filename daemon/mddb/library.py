@@ -13,7 +13,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -250,11 +250,27 @@ class Library:
         return found
 
 
-def parsed(contents: Mapping[str, bytes], recorder: Recorder) -> Iterable[Doc]:
-    """Documents from their bytes, as they were at some revision."""
-    for path, data in sorted(contents.items()):
-        if schema.kind_of(path) is not None:
-            yield schema.parse(path, recorder.blob_id(data), data)
+class Unrecorded:
+    """Only looks: nothing that it reads has to be found again."""
+
+    def __init__(self, ids: Recorder) -> None:
+        self._ids = ids
+
+    def blob_id(self, data: bytes) -> str:
+        return self._ids.blob_id(data)
+
+    def record(self, documents: Mapping[str, str], new: Mapping[str, bytes]) -> str | None:
+        return None
+
+
+def rebuild(context: Context, contents: Mapping[str, bytes], ids: Recorder, revision: str) -> Instruction:
+    """The instruction that these documents, as they were at a revision, made in a context."""
+    docs = (
+        schema.parse(path, ids.blob_id(data), data)
+        for path, data in sorted(contents.items())
+        if schema.kind_of(path) is not None
+    )
+    return compose(docs, context, revision)
 
 
 def _signature(facts: os.stat_result) -> _Signature:

@@ -42,6 +42,16 @@ class Context:
     def record(self) -> dict[str, str]:
         return {name: value for name in self.__slots__ if (value := getattr(self, name))}
 
+    @classmethod
+    def recorded(cls, raw: Mapping[str, object]) -> Context:
+        """The context that `record` wrote. Raises ValueError for anything else."""
+        match dict(raw):
+            case {"harness_id": str(), "phase": phase, **rest} if phase in PHASES and all(
+                name in cls.__slots__ and isinstance(value, str) for name, value in rest.items()
+            ):
+                return cls(**raw)  # type: ignore[arg-type]
+        raise ValueError(f"{raw!r} is no context")
+
 
 @dataclass(frozen=True, slots=True)
 class Match:

@@ -682,6 +682,18 @@ def _after_form(entry: str) -> datetime | time | TrackId:
     return TrackId(track)
 
 
+# --- the project in the first line ------------------------------------------------------------------------
+
+_ADDRESS = re.compile(r"(?:#{1,6}[ \t]+)?([a-z0-9][a-z0-9_.-]*):(?:\s|$)")
+
+
+def addressed(body: str) -> str | None:
+    """The project that the first line is meant for, if it begins like ``checkout-service: ...``; it need not exist."""
+    first = next((line for line in body.splitlines() if line.strip("\ufeff \t")), "")
+    found = _ADDRESS.match(first.strip("\ufeff \t"))
+    return found[1] if found else None
+
+
 # --- the title --------------------------------------------------------------------------------------------
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
