@@ -2,13 +2,15 @@
 
 Invariants:
 
-- A file is read when its inode, ctime or size differ from those it was read with, and at no other time.
+- A file is read when its inode, ctime or size differ from those it was read with, and at no other time. What is
+  written after it was read has another ctime: one that changed a moment ago is read when the clock has gone on.
 - What is told can be read again later: a resolve ends with a revision that holds all documents as they were read.
 - A document that cannot be read is one with a problem. A disk that refuses is an OSError, as everywhere.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -29,6 +31,12 @@ from daemon.spool.frontmatter import MAX_FILE
 FOLDERS = ("instructions", "projects", "skills", "sidecar")
 #: How often, and after how many seconds, a file that somebody has open for writing is tried again.
 TRIES, PAUSE = 10, 0.02
+#: Seconds; the clock of a file system moves in steps, of 10 ms at most.
+STEP = 0.02
+#: How many seconds what a walk has found counts for who asks only whether a fault is mended.
+FRESH = 1.0
+#: What people call a Markdown file. Only `.md` is a document.
+MARKDOWN = (".md", ".mdc", ".mdx", ".markdown")
 
 _Signature: TypeAlias = tuple[int, int, int, int]
 
@@ -53,6 +61,7 @@ class Library:
         self._known: dict[str, tuple[_Signature, Doc]] = {}
         self._unrecorded: dict[str, bytes] = {}
         self._faulty: dict[str, Doc] = {}
+        self._walked = 0.0
         self._lock = threading.Lock()
 
     # -- the port
@@ -66,7 +75,8 @@ class Library:
         path = project_path(id)
         if schema.kind_of(path) != "project":
             return None
-        doc = self._one(path)
+        with self._lock:
+            doc = self._one(path)
         if doc is None:
             return None
         if doc.problems:
@@ -78,18 +88,21 @@ class Library:
             names = os.listdir(self.root / "projects")
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(name[:-3] for name in names if schema.kind_of(f"projects/{name}") == "project")
+        paths = (_shown(f"projects/{name}") for name in names)
+        return sorted(schema.name_of(path) for path in paths if schema.kind_of(path) == "project")
 
     def denied(self, context: Context, *, told: bool) -> str | None:
-        policy = self._one(POLICY)
+        with self._lock:
+            policy = self._one(POLICY)
         if policy is not None and policy.problems:
             raise DatabaseFault({POLICY: policy.problems})
         for denial in policy.deny if policy is not None else ():
             if denial.clauses.match(context) is not None:
                 line = f", line {denial.line}" if denial.line is not None else ""
                 return f"{denial.why} (md-db/{POLICY}{line})"
-        if told and (faulty := self._still_faulty(context)):
-            raise DatabaseFault(faulty)
+        if told:
+            with self._lock:
+                self._check_faulty(context)
         return None
 
     # -- for those who look at the database itself
@@ -100,71 +113,92 @@ class Library:
             return dict(self._scan())
 
     def strays(self) -> list[str]:
-        """Markdown files of md-db that are no documents: nothing of them is ever told. Raises OSError."""
-        found = []
-        for path, _ in self._walk(self.root, "", set()):
-            top = path.split("/")[0]
-            in_skill = top == "skills" and path.count("/") >= 2
-            readme = path.rsplit("/", 1)[-1].lower() == "readme.md"
-            if schema.kind_of(path) is None and top != "evals" and not readme and not in_skill:
-                found.append(path)
-        return sorted(found)
+        """Markdown files of md-db that are no documents: nothing of them is ever told. Raises OSError.
+
+        What lies in the folder of a skill belongs to it, and a README is for people.
+        """
+        paths = [_shown(path) for path, _ in self._walk(self.root, "")]
+        skills = tuple(path.removesuffix("SKILL.md") for path in paths if schema.folder_of(path))
+        return sorted(
+            path
+            for path in paths
+            if schema.kind_of(path) is None
+            and not path.startswith(skills)
+            and path.rsplit("/", 1)[-1].lower() != "readme.md"
+        )
 
     # -- reading
 
     def _scan(self) -> dict[str, Doc]:
         found: dict[str, tuple[_Signature, Doc]] = {}
         for folder in FOLDERS:
-            for path, signature in self._walk(self.root / folder, f"{folder}/", set()):
-                if schema.kind_of(path) is not None:
-                    found[path] = self._look(path, signature)
+            for path, signature in self._walk(self.root / folder, f"{folder}/"):
+                known = self._known.get(path)
+                if known is not None and known[0] == signature:
+                    found[path] = known
+                elif schema.kind_of(path) is not None:
+                    found[_shown(path)] = self._look(path, signature)
         for path in self._known.keys() - found.keys():
             self._unrecorded.pop(path, None)
         self._known = found
-        docs = {path: doc for path, (_, doc) in sorted(found.items())}
+        self._walked = time.monotonic()
+        docs = {path: found[path][1] for path in sorted(found)}
         self._faulty = {path: doc for path, doc in docs.items() if doc.problems and doc.kind != "skill"}
         return docs
 
     def _walk(
-        self, folder: Path, prefix: str, above: set[tuple[int, int]]
+        self, folder: Path, prefix: str, above: frozenset[tuple[int, int]] = frozenset()
     ) -> Iterator[tuple[str, _Signature | None]]:
         """(path, signature) of every Markdown file below; None: it leads nowhere. A link to a folder is one."""
         try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            if not above:
+                facts = os.stat(folder)
+                above = frozenset({(facts.st_dev, facts.st_ino)})
+            with os.scandir(folder) as listing:
+                entries = list(listing)
         except (FileNotFoundError, NotADirectoryError):
             return
-        except PermissionError:
-            # Nothing of it can be told, and that must not go unseen.
-            yield f"{prefix}{'SKILL' if prefix.count('/') > 1 else '*'}.md", None
+        except OSError as error:
+            if error.errno in DISK_ERRORS - ONE_FILE:
+                raise
+            yield _all_of(prefix), None
             return
         for entry in entries:
             if entry.name.startswith("."):
                 continue
+            path = prefix + entry.name
             try:
                 facts = entry.stat()
             except OSError as error:
                 if error.errno in DISK_ERRORS - ONE_FILE:
                     raise
-                if entry.name.endswith(".md"):
-                    yield prefix + entry.name, None
+                if entry.name.lower().endswith(MARKDOWN):
+                    yield path, None
+                elif "." not in entry.name and entry.is_symlink():
+                    yield _all_of(f"{path}/"), None  # a link to a folder, by its name
                 continue
-            if stat.S_ISDIR(facts.st_mode):
+            markdown = entry.name.lower().endswith(MARKDOWN)
+            if not stat.S_ISDIR(facts.st_mode):
+                if markdown:
+                    yield path, _signature(facts)
+            elif markdown and schema.kind_of(path) is not None:
+                yield path, _signature(facts)  # not passed over: it stands where a document is meant
+            else:
                 here = (facts.st_dev, facts.st_ino)
-                if here not in above and not (prefix == "" and entry.name == "evals"):
-                    yield from self._walk(folder / entry.name, f"{prefix}{entry.name}/", above | {here})
-            elif entry.name.endswith(".md"):
-                yield prefix + entry.name, _signature(facts)
+                if here not in above and path != "evals":
+                    yield from self._walk(folder / entry.name, f"{path}/", above | {here})
 
     def _look(self, path: str, signature: _Signature | None) -> tuple[_Signature, Doc]:
-        known = self._known.get(path)
-        if known is not None and known[0] == signature:
-            return known
+        """What a file of the walk says now."""
+        shown = _shown(path)
+        if shown != path:
+            return (0, 0, 0, 0), _unreadable(shown, "its name is not UTF-8", "rename it")
         if signature is None:
             return (0, 0, 0, 0), _unreadable(path, "cannot be looked at, or is a link that leads nowhere")
         return self._read(path, signature, TRIES)
 
     def _one(self, path: str) -> Doc | None:
-        """One document, looked at by itself; None: it is not there. Raises OSError."""
+        """One document, looked at by itself; None: it is not there. Raises OSError. Under the lock."""
         try:
             signature = _signature(os.stat(self.root / path))
         except (FileNotFoundError, NotADirectoryError):
@@ -172,6 +206,8 @@ class Library:
         except OSError as error:
             if error.errno in DISK_ERRORS - ONE_FILE:
                 raise
+            if error.errno == errno.ENAMETOOLONG:
+                return None
             return _unreadable(path, error.strerror or str(error))
         known = self._known.get(path)
         if known is None or known[0] != signature:
@@ -185,7 +221,6 @@ class Library:
                 path, f"the file has {signature[3]} bytes, the most is {MAX_FILE}", "put the rest elsewhere"
             )
         try:
-            path.encode()
             with self._files.opened(Path(os.path.realpath(self.root / path))) as opened:
                 for attempt in range(tries):
                     try:
@@ -194,10 +229,12 @@ class Library:
                     except NotNow:
                         if attempt < tries - 1:
                             time.sleep(PAUSE)
+                # Before the bytes: what somebody writes meanwhile is then seen the next time.
+                facts = os.fstat(opened.fd)
+                signature = _signature(facts)
+                if 0 <= (age := time.time() - facts.st_ctime) < STEP:
+                    time.sleep(STEP - age)
                 data = opened.read(MAX_FILE)
-                signature = _signature(os.fstat(opened.fd))
-        except UnicodeEncodeError:
-            return signature, _unreadable(path, "its name is not UTF-8", "rename it")
         except NotNow as error:
             return signature, _unreadable(path, str(error), "put a regular file there")
         except OSError as error:
@@ -216,14 +253,24 @@ class Library:
         self._unrecorded.clear()
         return revision
 
-    def _still_faulty(self, context: Context) -> dict[str, tuple[Problem, ...]]:
-        found = {}
+    def _check_faulty(self, context: Context) -> None:
+        """Raise `DatabaseFault` where one that was faulty still is, and would be told here."""
+        left = False
         for path, doc in list(self._faulty.items()):
-            if concerned(doc, context):
-                now = self._one(path)
-                if now is not None and now.problems and concerned(now, context):
-                    found[path] = now.problems
-        return found
+            if not concerned(doc, context):
+                continue
+            now = self._one(path)
+            if now is not None and now.problems:
+                left |= concerned(now, context)
+            else:
+                del self._faulty[path]
+                if now is None:
+                    self._known.pop(path, None)
+        if left:
+            # Another one may override it, and that may be its mending.
+            if time.monotonic() - self._walked > FRESH:
+                self._scan()
+            compose([doc for _, doc in self._known.values()], context)
 
 
 def parsed(contents: Mapping[str, bytes], recorder: Recorder) -> Iterable[Doc]:
@@ -231,6 +278,20 @@ def parsed(contents: Mapping[str, bytes], recorder: Recorder) -> Iterable[Doc]:
     for path, data in sorted(contents.items()):
         if schema.kind_of(path) is not None:
             yield schema.parse(path, recorder.blob_id(data), data)
+
+
+def _shown(path: str) -> str:
+    """A path that can be printed and recorded: what is not UTF-8 in it is escaped."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(path).decode("utf-8", "backslashreplace")
+    return path
+
+
+def _all_of(prefix: str) -> str:
+    """What stands for the documents of a folder that cannot be looked into: that must not go unseen."""
+    return prefix + ("SKILL.md" if prefix.startswith("skills/") and prefix != "skills/" else "*.md")
 
 
 def _signature(facts: os.stat_result) -> _Signature:
