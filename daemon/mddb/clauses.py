@@ -45,7 +45,7 @@ def _glob(pattern: str) -> Callable[[str], object]:
     return re.compile(fnmatch.translate(pattern)).match
 
 
-def _within(pattern: str, other: str) -> bool:
+def within(pattern: str, other: str) -> bool:
     """Whether whatever one pattern matches, the other one matches too; False also where that cannot be seen."""
     if pattern == other or not _WILD.search(pattern):
         return like(other, pattern)
@@ -91,7 +91,7 @@ class Clause:
         """Why no value can match; None: one can."""
         if any(not pattern.strip("*") for pattern in self.excluded):
             return f"{self.dimension} excludes everything"
-        gone = [p for p in self.patterns if any(_within(p, x) for x in self.excluded)]
+        gone = [p for p in self.patterns if any(within(p, x) for x in self.excluded)]
         if self.patterns and len(gone) == len(self.patterns):
             return f"{self.dimension} excludes all that it asks for: {', '.join(gone)}"
         return None

@@ -11,6 +11,7 @@ Invariants:
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 import threading
@@ -49,6 +50,16 @@ class Recorder(Protocol):
     def record(self, documents: Mapping[str, str], new: Mapping[str, bytes]) -> str | None:
         """documents: path -> content id, all of them; new: the content of those read since the last time."""
         ...
+
+
+class Unrecorded:
+    """Keeps nothing: for those who only look at the database."""
+
+    def blob_id(self, data: bytes) -> str:
+        return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+    def record(self, documents: Mapping[str, str], new: Mapping[str, bytes]) -> str | None:
+        return None
 
 
 class Library:
@@ -136,8 +147,8 @@ class Library:
                 known = self._known.get(path)
                 if known is not None and known[0] == signature:
                     found[path] = known
-                elif schema.kind_of(path) is not None:
-                    found[_shown(path)] = self._look(path, signature)
+                elif schema.kind_of(path) is not None and (read := self._look(path, signature)) is not None:
+                    found[_shown(path)] = read
         for path in self._known.keys() - found.keys():
             self._unrecorded.pop(path, None)
         self._known = found
@@ -172,6 +183,8 @@ class Library:
             except OSError as error:
                 if error.errno in DISK_ERRORS - ONE_FILE:
                     raise
+                if error.errno == errno.ENOENT and not entry.is_symlink():
+                    continue  # gone since it was listed
                 if entry.name.lower().endswith(MARKDOWN):
                     yield path, None
                 elif "." not in entry.name and entry.is_symlink():
@@ -188,8 +201,8 @@ class Library:
                 if here not in above and path != "evals":
                     yield from self._walk(folder / entry.name, f"{path}/", above | {here})
 
-    def _look(self, path: str, signature: _Signature | None) -> tuple[_Signature, Doc]:
-        """What a file of the walk says now."""
+    def _look(self, path: str, signature: _Signature | None) -> tuple[_Signature, Doc] | None:
+        """What a file of the walk says now; None: it has gone."""
         shown = _shown(path)
         if shown != path:
             return (0, 0, 0, 0), _unreadable(shown, "its name is not UTF-8", "rename it")
@@ -211,11 +224,14 @@ class Library:
             return _unreadable(path, error.strerror or str(error))
         known = self._known.get(path)
         if known is None or known[0] != signature:
-            known = self._known[path] = self._read(path, signature, 1)
+            known = self._read(path, signature, 1)
+            if known is None:
+                return None
+            self._known[path] = known
         return known[1]
 
-    def _read(self, path: str, signature: _Signature, tries: int) -> tuple[_Signature, Doc]:
-        """Read a document anew. The signature is that of the bytes that were read."""
+    def _read(self, path: str, signature: _Signature, tries: int) -> tuple[_Signature, Doc] | None:
+        """Read a document anew; None: it has gone. The signature is that of the bytes that were read."""
         if signature[3] > MAX_FILE:
             return signature, _unreadable(
                 path, f"the file has {signature[3]} bytes, the most is {MAX_FILE}", "put the rest elsewhere"
@@ -235,6 +251,8 @@ class Library:
                 if 0 <= (age := time.time() - facts.st_ctime) < STEP:
                     time.sleep(STEP - age)
                 data = opened.read(MAX_FILE)
+        except FileNotFoundError:
+            return None
         except NotNow as error:
             return signature, _unreadable(path, str(error), "put a regular file there")
         except OSError as error:
