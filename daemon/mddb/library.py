@@ -35,7 +35,7 @@ TRIES, PAUSE = 10, 0.02
 SKILL_FILES, SKILL_BYTES = 200, 10 << 20
 #: Seconds; the clock of a file system moves in steps, of 10 ms at most.
 STEP = 0.02
-#: How many seconds what a walk has found counts for who asks only whether a fault is mended.
+#: How many seconds what a scan has found counts for who asks only whether something can be told.
 FRESH = 1.0
 #: What people call a Markdown file. Only `.md` is a document.
 MARKDOWN = (".md", ".mdc", ".mdx", ".markdown")
@@ -78,7 +78,7 @@ class Library:
         self._known: dict[str, tuple[_Signature, Doc]] = {}
         self._unrecorded: dict[str, bytes] = {}
         self._faulty: dict[str, Doc] = {}
-        self._walked = 0.0
+        self._walked = -FRESH
         #: What was looked at by itself.
         self._single: dict[str, tuple[_Signature, Doc]] = {}
         self._lock = threading.Lock()
@@ -135,8 +135,8 @@ class Library:
             if denial.clauses.match(context) is not None:
                 line = f", line {denial.line}" if denial.line is not None else ""
                 return f"{denial.why} (md-db/{POLICY}{line})"
-        if told and self._faulty:
-            self._check_faulty(context)
+        if told:
+            self._check(context)
         return None
 
     def _content(self, path: Path) -> tuple[bytes, os.stat_result]:
@@ -303,22 +303,19 @@ class Library:
         self._unrecorded.clear()
         return revision
 
-    def _check_faulty(self, context: Context) -> None:
-        """Raise `DatabaseFault` where one that was faulty still is, and would be told here."""
-        mended: dict[str, Doc | None] = {}
-        for path, doc in list(self._faulty.items()):
-            if concerned(doc, context):
-                mended[path] = self._one(path)
-        if not any(doc is not None and doc.problems for doc in mended.values()):
-            return
-        # Another one may override it, and that may be its mending. Who reads just now is not waited for.
+    def _check(self, context: Context) -> None:
+        """Raise `DatabaseFault` where a session would be told what cannot be read. Before a track is claimed for it.
+
+        Who reads just now is not waited for: then the start itself finds out.
+        """
         if time.monotonic() - self._walked > FRESH and self._lock.acquire(blocking=False):
             try:
                 self._scan()
             finally:
                 self._lock.release()
-        docs = {path: doc for path, (_, doc) in list(self._known.items())} | mended
-        compose([doc for doc in docs.values() if doc is not None], context)
+        if any(concerned(doc, context) for doc in list(self._faulty.values())):
+            # Another one may override it.
+            compose([doc for _, doc in list(self._known.values())], context)
 
 
 def rebuild(context: Context, contents: Mapping[str, bytes], ids: Recorder, revision: str) -> Instruction:
