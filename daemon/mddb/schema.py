@@ -139,7 +139,7 @@ def parse(path: str, sha: str, data: bytes) -> Doc:
 
 def folder_of(path: str) -> str:
     """The folder of a skill that is one, relative to md-db; "" for every other document."""
-    found = path.startswith("skills/") and path.endswith("/SKILL.md")
+    found = path.startswith("skills/") and path.endswith("/SKILL.md") and path.count("/") > 1
     return path.removesuffix("/SKILL.md") if found else ""
 
 
