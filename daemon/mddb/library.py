@@ -15,7 +15,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -24,6 +24,7 @@ from daemon.errors import NotNow, Problem
 from daemon.mddb import schema
 from daemon.mddb.compose import compose, concerned, project_path
 from daemon.mddb.resolver import Context, DatabaseFault, Instruction, Project, Skill, SkillFile
+from daemon.mddb.revisions import blob_id
 from daemon.mddb.schema import POLICY, Doc
 from daemon.spool.frontmatter import MAX_FILE
 
@@ -58,11 +59,12 @@ class Recorder(Protocol):
 class Unrecorded:
     """Keeps nothing: for those who only look at the database."""
 
-    def __init__(self, ids: Recorder) -> None:
+    def __init__(self, ids: Callable[[bytes], str] = blob_id) -> None:
+        """ids: how the repository names a content."""
         self._ids = ids
 
     def blob_id(self, data: bytes) -> str:
-        return self._ids.blob_id(data)
+        return self._ids(data)
 
     def record(self, documents: Mapping[str, str], new: Mapping[str, bytes]) -> str | None:
         return None
@@ -308,7 +310,12 @@ class Library:
 
         Who reads just now is not waited for: then the start itself finds out.
         """
-        if time.monotonic() - self._walked > FRESH and self._lock.acquire(blocking=False):
+        stale = time.monotonic() - self._walked > FRESH or any(
+            (now := self._one(path)) is None or (now.sha, now.problems) != (doc.sha, doc.problems)
+            for path, doc in list(self._faulty.items())
+            if concerned(doc, context)
+        )
+        if stale and self._lock.acquire(blocking=False):
             try:
                 self._scan()
             finally:

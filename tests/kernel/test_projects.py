@@ -10,7 +10,6 @@ from daemon.durable import Files
 from daemon.kernel.projects import frozen, refusals, understood, with_address
 from daemon.mddb.library import Library, Unrecorded
 from daemon.mddb.resolver import DatabaseFault
-from daemon.mddb.revisions import Revisions
 from daemon.spool.sessions import Claim
 from daemon.tracks.track import Exists, Run, addressed, load
 
@@ -22,7 +21,7 @@ def library(tmp_path: Path) -> Library:
     (folder / "notes.md").write_text("---\ndone_when: [{exists: notes.md}, {run: make}]\n---\nText.\n")
     (folder / "shop.md").write_text("---\nrepository: ~/src/shop\n---\n")
     (folder / "odd.md").write_text("---\nrepositry: x\n---\n")
-    return Library(tmp_path / "md-db", Files(), Unrecorded(Revisions(tmp_path, Files())))
+    return Library(tmp_path / "md-db", Files(), Unrecorded())
 
 
 @pytest.mark.parametrize(

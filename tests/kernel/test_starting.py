@@ -33,7 +33,6 @@ from daemon.kernel.starting import (
 )
 from daemon.mddb.library import Library, Unrecorded
 from daemon.mddb.resolver import DatabaseFault, Nothing, Resolver
-from daemon.mddb.revisions import Revisions
 from daemon.spool.sessions import Claim
 from daemon.tracks.track import load
 
@@ -59,9 +58,7 @@ class Desk:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in documents.items():
             (folder / f"{name}.md").write_text(text)
-        self.database = Library(
-            folder.parent, self.files, Unrecorded(Revisions(self.root / "ws", self.files))
-        )
+        self.database = Library(folder.parent, self.files, Unrecorded())
         return folder
 
     def order(
