@@ -38,13 +38,71 @@ KEYS: Final[Mapping[Kind, tuple[str, ...]]] = {
     "policy": ("deny",),
     "translation": (),
 }
-_FOLDER: Final[Mapping[Kind, str]] = {
+LABELS: Final[Mapping[Kind, str]] = {
     "instruction": "an instruction",
     "skill": "a skill",
     "sidecar": "a sidecar rule",
     "project": "a project",
     "policy": "the router's policy",
     "translation": "a translation between harnesses",
+}
+#: What each key means, its form, and an example; for the generated reference.
+MEANING: Final[Mapping[str, tuple[str, str, str]]] = {
+    "applies_when": (
+        "When the document applies: dimensions and what they must be. Without it, it applies always, first, and with "
+        "the lowest precedence.",
+        "a mapping of harness_id, model_id, project_id, kind, phase",
+        'applies_when: {harness_id: [claude-code, "open*"], kind: {not: docs}}',
+    ),
+    "order": (
+        "Among equally specific documents; higher comes later.",
+        "a whole number; default 0",
+        "order: 10",
+    ),
+    "overrides": (
+        "Documents that are not told when this one is.",
+        "a list of paths below md-db, or of names in the same folder",
+        "overrides: [instructions/committing.md]",
+    ),
+    "globs": (
+        "The files that it is about; told as a line above its text.",
+        "a list of globs",
+        'globs: ["src/**/*.ts"]',
+    ),
+    "name": ("What the skill is called; default: its folder or file.", "text", "name: find-the-cause"),
+    "description": (
+        "What it is, in a sentence. Of a skill without clauses it is what an agent chooses by.",
+        "text",
+        "description: How to find the cause of a failure",
+    ),
+    "rule": ("What a sidecar rule watches.", "scope, commit, focus or budget", "rule: scope"),
+    "action": ("What it does then.", "flag, message or interrupt; default flag", "action: message"),
+    "at": ("From where on.", "text", 'at: "80%"'),
+    "repository": (
+        "Where the project lies; without it each track works in an empty repository of its own.",
+        "a path or an address",
+        "repository: ~/src/checkout-service",
+    ),
+    "base": ("The branch that work begins from.", "text", "base: main"),
+    "setup": ("Commands that make a fresh copy ready.", "a list of commands", 'setup: ["npm ci"]'),
+    "scope": ("What its tracks may write to.", "a list of globs", 'scope: ["src/**", "tests/**"]'),
+    "done_when": (
+        "Checks that are added to those of each of its tracks.",
+        "as in a track",
+        'done_when: [{run: pytest -q}, "the changelog is up to date"]',
+    ),
+    "deny": (
+        "What must not be started: the dimensions as in applies_when, and why.",
+        "a list of mappings",
+        'deny: [{harness_id: claude-code, model_id: "gpt-*", why: it speaks another API}]',
+    ),
+    "version": ("For people: which version of the text it is.", "text", "version: 2"),
+    "title": ("For people.", "text", "title: Committing"),
+    "imported": (
+        "Written by `mh mddb import`: from where, and what it said above its text.",
+        "a mapping",
+        "",
+    ),
 }
 RULES: Final = ("scope", "commit", "focus", "budget")
 ACTIONS: Final = ("flag", "message", "interrupt")
@@ -231,14 +289,14 @@ class _Reading:
                 continue
             if key in everything:
                 kinds = [kind for kind, keys in KEYS.items() if key in keys]
-                hint = f"take it out: it belongs to {' or '.join(_FOLDER[kind] for kind in kinds)}"
+                hint = f"take it out: it belongs to {' or '.join(LABELS[kind] for kind in kinds)}"
             elif near is not None:
                 hint = f"write `{near}`"
             elif key in clauses.SPELLINGS and "applies_when" in own:
                 hint = _as_clause(key, value)
             else:
                 hint = f"take it out; keys here are {', '.join(own)}"
-            self._bad((key,), f"there is no key `{key}` in {_FOLDER[self.kind]}", hint, value)
+            self._bad((key,), f"there is no key `{key}` in {LABELS[self.kind]}", hint, value)
 
     def _text(self, key: str) -> str | None:
         value = self.meta.get(key)
