@@ -150,7 +150,8 @@ SESSION = (
         "claim.json",
         "daemon",
         "the authority that this track is claimed: session, item, name, attempt, round, claimed_at, and in `extra` "
-        "harness, model, route, title, the hash of spec.md, what its project demands; durable before anything is started",
+        "harness, model, route, title, the hash of spec.md, what its project demands; "
+        "durable before anything is started",
     ),
     Entry(
         "spec.md", "daemon", "the track's file, byte for byte as it was claimed: the contract is frozen here"
