@@ -76,6 +76,10 @@ class Capabilities:
     prose: reads its brief as instructions. False: it gets the track's body
         alone, as a script is run and not read.
     by_default: may be chosen for a track that names no harness.
+    instructions: takes standing instructions apart from the task, as a system
+        prompt: they are then in `Order.instructions`, else in the brief.
+    skills: loads skills itself, from the folder `Order.skills`; else those
+        that apply are written out in what it is told.
     """
 
     steer: bool = False
@@ -83,6 +87,8 @@ class Capabilities:
     feedback: bool = True
     prose: bool = True
     by_default: bool = True
+    instructions: bool = False
+    skills: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,11 @@ class Order:
         ``MEGAHARNESS_SESSION``.
     wall_s: seconds of wall clock after which the runner ends it; None: never.
     wake: a file that the runner touches when something happened.
+    instructions: a file with the standing instructions, not empty; None: there
+        are none, or the harness takes none apart (`Capabilities`).
+    skills: a folder with one folder for each skill, ``NAME/SKILL.md`` in it;
+        None: there are none, or the harness loads none itself.
+    provenance: where the instructions come from, as JSON data for launch.json.
     """
 
     session: Path
@@ -119,6 +130,9 @@ class Order:
     env: Mapping[str, str] = field(default_factory=dict)
     wall_s: float | None = None
     wake: Path | None = None
+    instructions: Path | None = None
+    skills: Path | None = None
+    provenance: Mapping[str, object] | None = None
 
     @property
     def brief(self) -> Path:

@@ -95,7 +95,9 @@ def write_launch(order: Order, launch: Launch, publish: Publish) -> bool:
     if not isinstance(status(session), NotStarted):
         return False
     _make_inbox(session)
-    if launch.stdin == "pipe" and launch.first_message is not None and not _first_message_there(session):
+    # What no launch.json goes with was left by a start that did not get that far; no runner can have seen it.
+    anew = not _exists(session / "launch.json") or not _first_message_there(session)
+    if launch.stdin == "pipe" and launch.first_message is not None and anew:
         publish(session / "inbox" / FIRST_MESSAGE, launch.first_message)
     env = {**order.env, **launch.env}
     record = {
@@ -118,6 +120,7 @@ def write_launch(order: Order, launch: Launch, publish: Publish) -> bool:
         "wake": None if order.wake is None else os.path.abspath(order.wake),
         "viewer": list(launch.viewer),
         "max_bytes": launch.max_bytes,
+        "instruction": order.provenance,
     }
     # In this order: where launch.json is and env.json is not, somebody took it.
     publish(session / "env.json", _encoded(env), mode=0o600)

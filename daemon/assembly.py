@@ -19,6 +19,8 @@ from daemon.kernel.route import Router
 from daemon.kernel.scratch import Scratch
 from daemon.layout import Workspace
 from daemon.lock import Lock
+from daemon.mddb.library import Library, Unrecorded
+from daemon.mddb.revisions import Revisions
 from daemon.notify import VARIABLES, Notifier
 from daemon.spool.exchange import Exchange
 from daemon.spool.journal import Journal
@@ -48,9 +50,19 @@ def _recorded(workspace: Workspace) -> Path | None:
     return socket if socket.is_absolute() and is_private(socket.parent) else None
 
 
+def library(workspace: Workspace, files: Files, *, looking: bool = False) -> Library:
+    """The workspace's database, with its history in the workspace's own repository.
+
+    looking: nothing is told to anybody, so nothing is written there.
+    """
+    revisions = Revisions(workspace.root, files)
+    return Library(workspace.mddb, files, Unrecorded(revisions.blob_id) if looking else revisions)
+
+
 def assemble(workspace: Workspace, settings: Settings, pool: Pool, logger: Log) -> Parts:
     files = Files()
     harnesses = Registry(settings.tables())
+    resolver = library(workspace, files)
     return Parts(
         workspace=workspace,
         settings=settings,
@@ -62,12 +74,13 @@ def assemble(workspace: Workspace, settings: Settings, pool: Pool, logger: Log) 
         exchange=Exchange(workspace.displaced, files),
         scratch=Scratch(workspace.scratch),
         harnesses=harnesses,
-        router=Router(harnesses, settings.prefer),
+        router=Router(harnesses, settings.prefer, resolver),
         terminal=terminal(workspace),
         pool=pool,
         reap=live.reap,
         log=logger,
         uid=os.geteuid(),
+        resolver=resolver,
     )
 
 

@@ -8,24 +8,31 @@ Placeholders: ``{brief}`` the path of the brief, ``{workdir}``, ``{model}``,
 ``{brief}`` the brief is the program's standard input. Nothing passes through
 a shell; a pipeline is a script of your own.
 
+With ``{instructions}``, the path of a file, what the database tells an agent
+is there and not in the brief: for programs with a system prompt of their own.
+With ``{skills}``, the path of a folder, skills are placed there as folders
+and not written out. Both are there also when they are empty.
+
 Further keys: ``model``, used when a track names none, and ``env``, a table of
 variables that the program gets besides the allowed ones.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Self
 
 from adapters import session
 from adapters.command import CommandHarness, check_settings
 from adapters.errors import BriefUnusable, HarnessMisconfigured
-from adapters.ports import Order
+from adapters.ports import Capabilities, Order
 from adapters.registry import nearest
 
-PLACEHOLDERS = ("brief", "workdir", "model", "session")
+PLACEHOLDERS = ("brief", "workdir", "model", "session", "instructions", "skills")
 
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
@@ -72,9 +79,15 @@ class Generic(CommandHarness):
             raise HarnessMisconfigured(f"{where} env must be a table of texts, not {env!r}")
         return cls(name, program, argv[1:], model, env)
 
+    def capabilities(self) -> Capabilities:
+        return replace(self.can, instructions="instructions" in self._used(), skills="skills" in self._used())
+
+    def _used(self) -> set[str]:
+        return {name for argument in self.arguments for name in _placeholders(self.name, argument)}
+
     def command(self, order: Order) -> session.Launch:
         model = order.model or self.model
-        used = {name for argument in self.arguments for name in _placeholders(self.name, argument)}
+        used = self._used()
         if "model" in used and model is None:
             raise HarnessMisconfigured(
                 f"[harness.{self.name}] argv needs a {{model}}, and this track names none",
@@ -92,6 +105,8 @@ class Generic(CommandHarness):
             "workdir": str(order.workdir.absolute()),
             "model": model or "",
             "session": order.session_id,
+            "instructions": str((order.instructions or Path(os.devnull)).absolute()),
+            "skills": str((order.skills or order.session / "skills").absolute()),
         }
         return session.Launch(
             [self.program, *(_fill(argument, values) for argument in self.arguments)],

@@ -53,6 +53,13 @@ def settled(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
     )
 
 
+def documents(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Paths of documents below md-db; where none begins so, files."""
+    from daemon.cli.mddb.naming import paths
+
+    return _items(paths(_workspace(ctx).mddb), incomplete) or files(ctx, param, incomplete)
+
+
 def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The shell knows files better."""
     return [CompletionItem(incomplete, type="file")]

@@ -14,12 +14,15 @@ from daemon.tracks.ids import is_id, slug
 from daemon.tracks.track import Loaded, Time, TrackId, load, parse_after
 
 
-def understand(data: bytes, name: str) -> tuple[Loaded, list[Time | TrackId]]:
+def understand(place: Workspace, data: bytes, name: str) -> tuple[Loaded, list[Time | TrackId]]:
     """The track and what it waits for. Raises `DocumentError` with all for which the daemon would refuse it."""
-    from daemon.kernel.observe import not_built
+    from daemon.assembly import library
+    from daemon.durable import Files
+    from daemon.kernel.projects import refusals, with_address
 
-    loaded = load(data, name)
-    if problems := tuple(not_built(loaded)):
+    database = library(place, Files(), looking=True)
+    loaded = with_address(load(data, name), database)
+    if problems := tuple(refusals(loaded, database)):
         raise DocumentError(*problems)
     # Only whether it is a time matters here: it is counted from when the file was saved.
     predecessors = [parse_after(entry, time.time()) for entry in loaded.track.after]
@@ -33,7 +36,9 @@ def understand(data: bytes, name: str) -> tuple[Loaded, list[Time | TrackId]]:
 def warn(place: Workspace, name: str, loaded: Loaded, predecessors: list[Time | TrackId]) -> None:
     """Say why tracks/queued/NAME will not run soon. Not an error: what is missing may come."""
     from adapters.registry import Registry
+    from daemon.assembly import library
     from daemon.config import Settings
+    from daemon.durable import Files
     from daemon.kernel.route import NoRoute, Router
 
     try:
@@ -44,7 +49,9 @@ def warn(place: Workspace, name: str, loaded: Loaded, predecessors: list[Time | 
             error.hint or "correct them; `mh doctor` checks them",
         )
     else:
-        route = Router(Registry(settings.tables()), settings.prefer).route(loaded.track, time.monotonic())
+        route = Router(
+            Registry(settings.tables()), settings.prefer, library(place, Files(), looking=True)
+        ).route(loaded.track, time.monotonic())
         if isinstance(route, NoRoute):
             complain(f"it will wait: {route.why}", route.unblock)
     wanted = dict.fromkeys(moment.id for moment in predecessors if isinstance(moment, TrackId))

@@ -93,7 +93,7 @@ def command(
     from daemon.tracks import ids
 
     try:
-        loaded, predecessors = doubt.understand(data, own_name or "track.md")
+        loaded, predecessors = doubt.understand(found, data, own_name or "track.md")
     except DocumentError as error:
         lines = "\n".join(f"{own_name or 'the text'}: {problem}" for problem in error.problems)
         raise UsageError(f"nothing was queued\n{lines}") from error

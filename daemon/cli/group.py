@@ -6,9 +6,11 @@ import errno
 import importlib
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 import click
 
@@ -20,7 +22,7 @@ from daemon.layout import Workspace, find_root
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """first: named before "more". module: where the click command `command` stands."""
+    """first: named before "more". module: where the click command `command` stands, in the group's package."""
 
     module: str
     help: str
@@ -44,8 +46,10 @@ VERBS: dict[str, Verb] = {
     "interrupt": Verb("interrupt", "Stop a running track: its whole process tree."),
     "stop": Verb("interrupt", "The same as interrupt.", alias_of="interrupt"),
     "requeue": Verb("requeue", "Put a settled track back into the queue."),
+    "resolve": Verb("resolve", "Print exactly what an agent is told for a track, and (--explain) why."),
     "measure": Verb("measure", "Count tokens, turns, tools and cost in transcripts of any harness."),
     "trajectory": Verb("trajectory", "Write a transcript as an ATIF trajectory, or as a page to read."),
+    "mddb": Verb("mddb", "Show, compare and import what agents are told."),
     "init": Verb("init", "Make a workspace."),
     "doctor": Verb("doctor", "Check the workspace, the settings, the harnesses and this machine."),
     "completion": Verb("completion", "Print the completion script for bash, zsh or fish."),
@@ -53,43 +57,57 @@ VERBS: dict[str, Verb] = {
 
 
 class Verbs(click.Group):
-    """Finds a verb's module by its name, when it is needed."""
+    """Finds a verb's module by its name, when it is needed. package: where the modules of the verbs are."""
+
+    def __init__(
+        self,
+        *args: Any,
+        verbs: Mapping[str, Verb] = MappingProxyType({}),
+        package: str = "daemon.cli",
+        **attributes: Any,
+    ) -> None:
+        super().__init__(*args, **attributes)
+        self.verbs = verbs
+        self.package = package
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        return list(self.verbs)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        verb = VERBS.get(cmd_name)
+        verb = self.verbs.get(cmd_name)
         if verb is None:
             return None
-        command = importlib.import_module(f"daemon.cli.{verb.module}").command
+        command = importlib.import_module(f"{self.package}.{verb.module}").command
         assert isinstance(command, click.Command)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        unknown = args and not args[0].startswith("-") and args[0] not in VERBS
+        unknown = args and not args[0].startswith("-") and args[0] not in self.verbs
         if unknown and not ctx.resilient_parsing:
             import difflib
 
-            near = difflib.get_close_matches(args[0], VERBS, 1)
-            hint = f"Did you mean `mh {near[0]}`?" if near else "`mh --help` lists all."
+            near = difflib.get_close_matches(args[0], self.verbs, 1)
+            path = ctx.command_path
+            hint = f"Did you mean `{path} {near[0]}`?" if near else f"`{path} --help` lists all."
             raise click.UsageError(f"there is no command {args[0]!r}. {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Every day"):
-            formatter.write_dl(
-                [("(nothing)", "The one view: what needs you, runs, waits, is done.")]
-                + [(name, verb.help) for name, verb in VERBS.items() if verb.first]
-            )
-        with formatter.section("More"):
-            formatter.write_dl([(name, verb.help) for name, verb in VERBS.items() if not verb.first])
+        first = [(name, verb.help) for name, verb in self.verbs.items() if verb.first]
+        if first:
+            with formatter.section("Every day"):
+                formatter.write_dl(
+                    [("(nothing)", "The one view: what needs you, runs, waits, is done."), *first]
+                )
+        with formatter.section("More" if first else "Commands"):
+            formatter.write_dl([(name, verb.help) for name, verb in self.verbs.items() if not verb.first])
 
 
 @click.group(
     cls=Verbs,
+    verbs=VERBS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     invoke_without_command=True,
 )

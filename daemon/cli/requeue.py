@@ -70,7 +70,7 @@ def _doubt(place: Workspace, path: Path) -> None:
     from daemon.cli import doubt
 
     try:
-        loaded, predecessors = doubt.understand(finding.content(path, 2 * FILE_LIMIT), path.name)
+        loaded, predecessors = doubt.understand(place, finding.content(path, 2 * FILE_LIMIT), path.name)
     except DocumentError as error:
         faults = "\n".join(map(str, error.problems))
         complain(f"it will be refused as it is:\n{faults}", f"correct {path} now, in place")

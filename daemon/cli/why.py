@@ -285,7 +285,7 @@ def _notes(place: Workspace, found: finding.Found) -> list[str]:
 
 def no_effect(track: Any) -> list[str]:
     """Keys that are understood and not yet acted upon."""
-    names = [name for name in ("kind", "scope") if getattr(track, name)]
+    names = [name for name in ("scope",) if getattr(track, name)]
     return names + [
         f"budget.{name}" for name in ("tokens", "usd", "turns") if getattr(track.budget, name) is not None
     ]

@@ -1,23 +1,40 @@
-"""What the harness is told: the task in the person's own words, what came before, and what will be checked."""
+"""What the harness is told: what the database says, the task in the person's own words, what came before, and what
+will be checked.
+
+The database's part is `standing`. It goes where the harness has a place for it (a system prompt), else before the task.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from daemon.kernel.contract import Receipt
+from daemon.mddb.resolver import Instruction, Skill
 from daemon.tracks import thread
 from daemon.tracks.track import Check, Prose
 
-ALONE = (
-    "If the task needs an existing repository, say so and stop. Nobody watches you: decide what you can, go on, and "
-    "say in your last message what you decided. Only where you cannot go on without an answer of a person, end with "
-    "a last line that begins with `BLOCKED: ` and holds your question; you will be started again with the answer."
-)
+ALONE = "If the task needs an existing repository, say so and stop."
 EMPTY = f"You work in an empty git repository made for this task. {ALONE}"
 GOES_ON = (
     "You work in a git repository made for this task; what lies in it is the work of the attempts before "
     f"this one: go on from there. {ALONE}"
 )
+
+
+def standing(instruction: Instruction, place: Callable[[Skill], Path], *, loads_skills: bool) -> str:
+    """What holds for the whole session; "" when the database has nothing to say.
+
+    place: where the files of a skill lie. loads_skills: the harness finds them there by itself.
+    """
+    parts = [instruction.text("instruction"), instruction.text("translation")]
+    told = "\n\n".join(part for part in parts if part)
+    blocks = [_block("instructions", told)] if told else []
+    if project := instruction.text("project"):
+        blocks.append(_block("project", project))
+    if not loads_skills and instruction.skills:
+        blocks.append(_block("skills", _skills(instruction.skills, place)))
+    return "\n\n".join(blocks)
 
 
 def compose(
@@ -29,16 +46,19 @@ def compose(
     *,
     prose: bool,
     goes_on: bool = False,
+    standing: str = "",
 ) -> str:
     """The brief. `prose` False: the task alone, byte for byte (a script is run, not read).
 
     failed: receipts of the last attempt's checks that were not met. said: what
     a person typed while earlier attempts ran; a new session knows nothing of
     it. asked: what earlier attempts asked; the answers are in the body. goes_on: it works where an earlier attempt did.
+    standing: what the database says, where the harness has no other place for it.
     """
     if not prose:
         return thread.without_results(body)
-    parts = [thread.request(body).strip("\n")]
+    task = thread.request(body).strip("\n")
+    parts = [standing, _block("task", task)] if standing else [task]
     if asked:
         parts.append("## What you asked, oldest first\n\n" + "\n\n".join(asked))
     # All of them: a new session remembers nothing of what was said to an earlier one.
@@ -55,6 +75,26 @@ def compose(
         )
     parts.append(f"## Where you are\n\n{GOES_ON if goes_on else EMPTY}")
     return "\n\n".join(parts) + "\n"
+
+
+def _block(name: str, text: str) -> str:
+    """Text between two tags: its own headings say nothing of where it ends."""
+    return f"<{name}>\n{text}\n</{name}>"
+
+
+def _skills(skills: Sequence[Skill], place: Callable[[Skill], Path]) -> str:
+    parts = []
+    for skill in skills:
+        if skill.inline:
+            files = f"\n\nThe files that belong to it lie in `{place(skill)}`." if skill.folder else ""
+            parts.append(f"# {skill.name}\n\n{skill.text}{files}")
+    if listed := [skill for skill in skills if not skill.inline]:
+        rows = [
+            f"- **{skill.name}**: {skill.description or 'it has no description'} (`{place(skill) / 'SKILL.md'}`)"
+            for skill in listed
+        ]
+        parts.append("Before you do what one of these is for, read its file:\n\n" + "\n".join(rows))
+    return "\n\n".join(parts)
 
 
 def _check(check: Check) -> str:

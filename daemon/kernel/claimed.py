@@ -17,11 +17,12 @@ from adapters import session as live
 from adapters.ports import Lost, NotStarted, Status
 from daemon.durable import DISK_ERRORS
 from daemon.errors import NotNow
-from daemon.kernel.faults import passes
+from daemon.faults import passes
 from daemon.kernel.parts import Parts
+from daemon.kernel.projects import understood
 from daemon.spool.sessions import Claim, Settlement
 from daemon.tracks import requests, thread
-from daemon.tracks.track import Loaded, load
+from daemon.tracks.track import Loaded
 
 
 def claim_of(parts: Parts, session: str) -> Claim:
@@ -47,7 +48,7 @@ def spec(parts: Parts, known: Claim) -> bytes:
 
 def as_claimed(parts: Parts, known: Claim) -> Loaded:
     """The track as it was claimed: the contract is frozen in spec.md. Raises OSError, DocumentError."""
-    return load(spec(parts, known), known.name)
+    return understood(spec(parts, known), known)
 
 
 def intact(parts: Parts, known: Claim) -> bool:

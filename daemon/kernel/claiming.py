@@ -10,7 +10,9 @@ from daemon.kernel.edits import text_of
 from daemon.kernel.history import History
 from daemon.kernel.observe import Observer
 from daemon.kernel.parts import Parts
+from daemon.kernel.projects import frozen
 from daemon.kernel.route import NoRoute, Route
+from daemon.mddb.resolver import DatabaseFault
 from daemon.spool import claim as claiming
 from daemon.spool.sessions import Claim, make
 from daemon.spool.states import ACTIVE, DONE, QUEUED, State
@@ -41,6 +43,12 @@ class Claimer:
             if entry.state == QUEUED:
                 self._put_back(name, entry.name)
             raise NotNow(f"it changed while it was taken: {why}")
+        try:
+            project = frozen(loaded, parts.resolver)
+        except DatabaseFault as fault:
+            if entry.state == QUEUED:
+                self._put_back(name, entry.name)
+            raise NotNow(str(fault)) from fault
         item, attempt = self._identify(data, peek.block_id, entry)
         self._label(item, data, now)
         fresh = asked(parts, "fresh", item)
@@ -60,6 +68,7 @@ class Claimer:
                 "fresh": [request.path.name for request in fresh],
                 "title": loaded.title.encode("utf-8", "replace").decode(),
                 "spec": digest(data),
+                **project,
             },
         )
         # Should the disk refuse from here on, the claim may stand without its line in the journal.

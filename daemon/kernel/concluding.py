@@ -19,10 +19,10 @@ from typing import Any, Literal
 
 from adapters.ports import Cancelled as Unstarted
 from adapters.ports import Collected, Ended, Harness, Publish, Status, Termination
+from daemon.faults import passes
+from daemon.git import GitError
 from daemon.kernel.clock import seconds
 from daemon.kernel.contract import Bench, Receipt, verify
-from daemon.kernel.faults import passes
-from daemon.kernel.git import GitError
 from daemon.kernel.scratch import Leftover, Outcome, Place, Scratch, count_files
 from daemon.kernel.starting import own_place, typed
 from daemon.spool.sessions import Claim, read_json

@@ -28,8 +28,8 @@ import wcmatch
 from wcmatch import glob as wcglob
 
 from daemon.durable import write_all
+from daemon.faults import passes
 from daemon.kernel.clock import stamp
-from daemon.kernel.faults import passes
 from daemon.spool.sessions import encode, read_json
 from daemon.tracks.track import Changed, Check, Clean, Contains, Exists, Prose, Run
 

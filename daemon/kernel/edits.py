@@ -19,11 +19,12 @@ from adapters import session as live
 from adapters.errors import AdapterError
 from adapters.ports import Capabilities, Harness, NotStarted, Running
 from daemon.errors import DocumentError, NotNow
+from daemon.faults import may_pass, passes
 from daemon.kernel.claimed import as_claimed, spec, status_of
 from daemon.kernel.clock import Now, stamp
-from daemon.kernel.faults import may_pass, passes
 from daemon.kernel.memory import Edit
 from daemon.kernel.parts import Parts
+from daemon.kernel.projects import understood
 from daemon.spool import claim as claiming
 from daemon.spool.sessions import Claim, encode, read_json
 from daemon.spool.states import ACTIVE
@@ -31,7 +32,7 @@ from daemon.spool.store import Entry
 from daemon.tracks import thread
 from daemon.tracks.changes import Contract, compare, contract
 from daemon.tracks.machine import Edited
-from daemon.tracks.track import Loaded, load
+from daemon.tracks.track import Loaded
 
 FOLDER = "edits"
 
@@ -56,7 +57,7 @@ def text_of(parts: Parts, known: Claim) -> bytes:
 
 def loaded(parts: Parts, known: Claim) -> Loaded:
     """The track as it is asked for now: as claimed, and edited since. Raises OSError, DocumentError."""
-    return load(text_of(parts, known), known.name)
+    return understood(text_of(parts, known), known)
 
 
 def contract_of(parts: Parts, known: Claim) -> Contract | None:
@@ -189,7 +190,7 @@ class Edits:
         except FileNotFoundError as error:
             raise NotNow(f"{path.name} has been moved away") from error
         try:
-            after = load(data, known.name)
+            after = understood(data, known)
             change = compare(loaded(parts, known), after)
         except DocumentError as error:
             parts.log.warning("edit cannot be read", track=known.item, why=str(error))

@@ -20,19 +20,20 @@ from adapters.errors import AdapterError, BriefUnusable, HarnessMissing, Termina
 from adapters.ports import Harness
 from daemon.durable import DISK_ERRORS, ONE_FILE
 from daemon.errors import NotNow
+from daemon.git import GitError
 from daemon.kernel import concluding, starting
 from daemon.kernel.claimed import asked, claim_of, intact, restored, set_aside, status_of
 from daemon.kernel.claiming import Claimer
 from daemon.kernel.clock import Now
 from daemon.kernel.contract import Cancelled
 from daemon.kernel.edits import contract_of, loaded
-from daemon.kernel.git import GitError
 from daemon.kernel.history import History
 from daemon.kernel.late import LateSaves
 from daemon.kernel.observe import Observer
 from daemon.kernel.parts import Outcome, Parts
 from daemon.kernel.scratch import Place
 from daemon.kernel.settling import Settler
+from daemon.mddb.resolver import DatabaseFault
 from daemon.spool.sessions import Claim
 from daemon.tracks import actions
 from daemon.tracks.actions import Action
@@ -269,7 +270,7 @@ class Enactor:
         self._submit(
             "start",
             session,
-            lambda: starting.start(order, parts.scratch, parts.terminal, parts.files.publish),
+            lambda: starting.start(order, parts.scratch, parts.terminal, parts.files.publish, parts.resolver),
         )
 
     # -- results of the pool ----------------------------------------------------------------------------
@@ -318,6 +319,10 @@ class Enactor:
                 memory.start_tries[session] = 0
                 memory.windowless[session] = f"{error}{hint}"
                 self._pause("Start", session, now, f"{error}{hint}")
+            case DatabaseFault():
+                # Nor is this: somebody is writing the database, and what waits goes on when it can be read.
+                memory.start_tries[session] = 0
+                self._pause("Start", session, now, f"{error} ({error.hint})")
             case HarnessMissing():
                 memory.start_failed[session] = f"setup/harness_missing: {error}{hint}"
             case BriefUnusable():

@@ -61,8 +61,18 @@ def label(known: Claim, value: Literal["met", "not met"], now: Now) -> dict[str,
     }
 
 
-def row(known: Claim, track: Track | None, concluded: Concluded, action: Settle, now: Now) -> dict[str, Any]:
-    """One session's row; token and money names after the OpenTelemetry GenAI conventions."""
+def row(
+    known: Claim,
+    track: Track | None,
+    concluded: Concluded,
+    action: Settle,
+    now: Now,
+    provenance: Mapping[str, Any],
+) -> dict[str, Any]:
+    """One session's row; token and money names after the OpenTelemetry GenAI conventions.
+
+    provenance: what was recorded of the instructions at the start; {} where there were none.
+    """
     ended = concluded.ended
     usage = concluded.collected.usage
     judged = [check for check in concluded.conclusion.checks if check.passed is not None]
@@ -114,5 +124,10 @@ def row(known: Claim, track: Track | None, concluded: Concluded, action: Settle,
         "tokens_per_turn": round(spent / turns, 1) if spent is not None and turns else None,
         "cost_usd": usage.cost_usd,
         "cost_basis": usage.cost_basis,
-        "mddb": [],
+        "mddb": [
+            {"path": told.get("path"), "sha": told.get("sha")}
+            for told in provenance.get("told", ())
+            if isinstance(told, dict)
+        ],
+        "mddb_revision": provenance.get("revision"),
     }

@@ -25,6 +25,8 @@ class Peek:
     readable: bool = False
     harness_id: str | None = None
     model_id: str | None = None
+    project_id: str | None = None
+    kind: str | None = None
     priority: int = 0
     block_id: str | None = None
     #: The session that the file's block names. A hint where its file is, never more.

@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from daemon import git
 from daemon.durable import write_all
-from daemon.kernel import git
-from daemon.kernel.git import AUTHOR, GitError
+from daemon.git import AUTHOR, GitError
 
 #: Names that git takes as a branch, a message and a ref as they are.
 _SIMPLE = re.compile(r"[a-z0-9]+([ /-][a-z0-9]+)*")

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from adapters import session as live
 from adapters.ports import Cancelled, Ended, Lost, NotStarted, Running
-from daemon.errors import DocumentError, NotNow, Problem
+from daemon.errors import DocumentError, NotNow
+from daemon.faults import may_pass
 from daemon.kernel.claimed import settlement, status_of
 from daemon.kernel.clock import Now, seconds
 from daemon.kernel.edits import Edits, edits_of, unheard
-from daemon.kernel.faults import may_pass
 from daemon.kernel.memory import Peek
 from daemon.kernel.parts import Parts
+from daemon.kernel.projects import refusals, with_address
 from daemon.kernel.room import Judged, Key, Room
 from daemon.kernel.route import NoRoute, Route
 from daemon.kernel.whereabouts import Whereabouts
@@ -81,17 +82,8 @@ class _Queue:
     refused: dict[str, OSError] = field(default_factory=dict)
 
 
-def not_built(loaded: Loaded) -> Iterator[Problem]:
-    """What a track may ask for by the format, and this version cannot do."""
-    if loaded.track.project_id is not None:
-        key = loaded.written_as("project_id")
-        yield Problem(
-            "projects cannot be worked in yet: every track works in a scratch repository of its own",
-            line=loaded.document.line_of(key),
-            field=key,
-            value=loaded.track.project_id,
-            hint="take the line out",
-        )
+def _interned(text: str | None) -> str | None:
+    return sys.intern(text) if text is not None else None
 
 
 class Observer:
@@ -457,7 +449,7 @@ class Observer:
     def understand(self, data: bytes, entry: Entry) -> tuple[Peek, Loaded | None]:
         """What these bytes ask for, or everything that is wrong with them."""
         try:
-            loaded = load(data, entry.name)
+            loaded = with_address(load(data, entry.name), self._parts.resolver)
         except DocumentError as error:
             return Peek(entry.signature, problems=error.problems), None
         if loaded.is_empty:
@@ -467,17 +459,19 @@ class Observer:
         except DocumentError as error:
             return Peek(entry.signature, problems=error.problems), None
         claimed = loaded.track.block.get("id", "")
-        harness, model = loaded.track.harness_id, loaded.track.model_id
+        track = loaded.track
         peek = Peek(
             entry.signature,
             readable=True,
             # The same few names in very many files.
-            harness_id=sys.intern(harness) if harness is not None else None,
-            model_id=sys.intern(model) if model is not None else None,
+            harness_id=_interned(track.harness_id),
+            model_id=_interned(track.model_id),
+            project_id=_interned(track.project_id),
+            kind=_interned(track.kind),
             priority=loaded.track.priority,
             block_id=claimed if is_id(claimed) else None,
             block_session=loaded.track.block.get("session", ""),
-            problems=tuple(not_built(loaded)),
+            problems=tuple(refusals(loaded, self._parts.resolver)),
             after=after,
         )
         return peek, loaded

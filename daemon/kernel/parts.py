@@ -17,6 +17,7 @@ from daemon.kernel.memory import Memory
 from daemon.kernel.route import Harnesses, Router
 from daemon.kernel.scratch import Scratch
 from daemon.layout import Workspace
+from daemon.mddb.resolver import Nothing, Resolver
 from daemon.spool.claim import Stillness
 from daemon.spool.exchange import Exchange
 from daemon.spool.journal import Journal
@@ -124,3 +125,4 @@ class Parts:
     uid: int
     memory: Memory = field(default_factory=Memory)
     stillness: Stillness = field(default_factory=Stillness)
+    resolver: Resolver = field(default_factory=Nothing)

@@ -12,9 +12,11 @@ from typing import Protocol
 
 from adapters.errors import AdapterError
 from adapters.ports import Harness, Probe
+from daemon.mddb.resolver import Context, DatabaseFault, Nothing, Resolver
 
 #: Seconds for which an answer about an installed program is believed.
 BELIEVE = 20.0
+_ANOTHER = "name another in the file (harness_id:), or change md-db/instructions/router-policy.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +48,45 @@ class Asking(Protocol):
     def harness_id(self) -> str | None: ...
     @property
     def model_id(self) -> str | None: ...
+    @property
+    def project_id(self) -> str | None: ...
+    @property
+    def kind(self) -> str | None: ...
 
 
 class Router:
-    def __init__(self, harnesses: Harnesses, prefer: Sequence[str]) -> None:
+    """resolver: knows the policy, and whether what a track would be told can be read."""
+
+    def __init__(self, harnesses: Harnesses, prefer: Sequence[str], resolver: Resolver | None = None) -> None:
         self._harnesses = harnesses
         self._prefer = prefer
+        self._resolver = resolver or Nothing()
         self._probes: dict[str, tuple[float, Probe]] = {}
 
     def route(self, track: Asking, mono: float) -> Route | NoRoute:
+        """Raises OSError where the disk refuses the database."""
+        try:
+            return self._route(track, mono)
+        except DatabaseFault as fault:
+            return NoRoute(f"what it has to be told cannot be read:\n{fault}", fault.hint)
+
+    def _route(self, track: Asking, mono: float) -> Route | NoRoute:
+        denials = []
         if track.harness_id is not None:
             probe = self._probe(track.harness_id, mono)
-            if probe.found:
-                return Route(track.harness_id, track.model_id, "explicit")
-            return NoRoute(probe.problem, probe.hint)
+            if not probe.found:
+                return NoRoute(probe.problem, probe.hint)
+            if denial := self._denied(track.harness_id, track):
+                return NoRoute(f"the policy forbids {denial}", _ANOTHER)
+            return Route(track.harness_id, track.model_id, "explicit")
         for name in self._prefer:
             if self._probe(name, mono).found and self._harnesses.get(name).capabilities().by_default:
+                if denial := self._denied(name, track):
+                    denials.append(denial)
+                    continue
                 return Route(name, track.model_id, "preference")
+        if denials:
+            return NoRoute(f"the policy forbids {'; '.join(denials)}", _ANOTHER)
         if not self._prefer:
             return NoRoute(
                 "no harness is named, and the settings prefer none",
@@ -72,6 +96,13 @@ class Router:
             f"none of the preferred harnesses is installed here: {', '.join(self._prefer)}",
             "install one, name another in the file (harness_id:), or change prefer in megaharness.toml",
         )
+
+    def _denied(self, harness: str, track: Asking) -> str | None:
+        """What is forbidden, and why; None: it is not."""
+        context = Context(harness, track.model_id or "", track.project_id or "", track.kind or "")
+        prose = self._harnesses.get(harness).capabilities().prose
+        why = self._resolver.denied(context, told=prose)
+        return f"{Route(harness, track.model_id, '')}: {why}" if why is not None else None
 
     def _probe(self, name: str, mono: float) -> Probe:
         known = self._probes.get(name)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemon.kernel.git import GitError, Repository
+from daemon.git import GitError, Repository
 from daemon.kernel.mould import Mould
 
 #: Larger files are listed, not committed (bytes).

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from daemon.errors import DocumentError, NotNow
+from daemon.faults import may_pass
 from daemon.kernel import evals, report
 from daemon.kernel.claimed import asked, claim_of, digest, facts
 from daemon.kernel.clock import Now, stamp
@@ -26,9 +27,9 @@ from daemon.kernel.edits import (
     text_of,
     unheard,
 )
-from daemon.kernel.faults import may_pass
 from daemon.kernel.history import History
 from daemon.kernel.parts import Parts
+from daemon.kernel.starting import provenance
 from daemon.kernel.whereabouts import belongs, by_name
 from daemon.spool.exchange import LIMIT
 from daemon.spool.sessions import STAYS, Claim, Settlement, make
@@ -76,7 +77,7 @@ class Settler:
             at=stamp(now.wall),
             why=action.why,
             extra={
-                "row": evals.row(known, self._track(known), concluded, action, now),
+                "row": evals.row(known, self._track(known), concluded, action, now, provenance(path)),
                 "checks": summary(
                     concluded.conclusion.checks,
                     concluded.conclusion.unchecked,

@@ -7,15 +7,18 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from adapters import session as live
-from adapters.ports import Harness, Order, Publish, Terminal
-from daemon.kernel.brief import compose
+from adapters.ports import Capabilities, Harness, Order, Publish, Terminal
+from daemon.faults import passes
+from daemon.kernel.brief import compose, standing
 from daemon.kernel.contract import Receipt, load_receipt
-from daemon.kernel.faults import passes
 from daemon.kernel.scratch import Place, Scratch, decode
+from daemon.mddb.resolver import Context, Instruction, Nothing, Phase, Resolver, Skill
 from daemon.spool.sessions import Claim, read_json
 from daemon.tracks.changes import DIFFERENCE
+from daemon.tracks.ids import slug
 from daemon.tracks.machine import BLOCKED
 from daemon.tracks.track import Loaded
 
@@ -45,6 +48,13 @@ def environment(extra: Mapping[str, str], passed: tuple[str, ...] = ()) -> dict[
     return {name: os.environ[name] for name in names} | dict(extra)
 
 
+#: The folder in a session in which its skills lie.
+SKILLS = "skills"
+NOTHING = Nothing()
+#: After these ends a session goes on with what was begun.
+_GOES_ON = frozenset({"clean", BLOCKED, "interrupt", "limit", "auth"})
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """Everything that a start needs, gathered by the loop.
@@ -65,8 +75,14 @@ class Start:
     fresh: bool
 
 
-def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) -> Place:
-    """Where it works. Raises what stands in the way: GitError, AdapterError, OSError."""
+def start(
+    order: Start,
+    scratch: Scratch,
+    terminal: Terminal,
+    publish: Publish,
+    resolver: Resolver = NOTHING,
+) -> Place:
+    """Where it works. Raises what stands in the way: GitError, AdapterError, DatabaseFault, OSError."""
     place = own_place(order.session, order.claim.item, scratch)
     if place is None:
         inherited = None if order.fresh else _newest_place(order, scratch)
@@ -74,16 +90,22 @@ def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) 
         publish(order.session / "place.json", place.encode())
     # What a fresh start does not inherit is no news to it either.
     earlier = () if order.fresh else order.earlier
-    brief = compose(
-        order.loaded.document.body,
-        order.loaded.track.done_when,
-        next((failed_receipts(session) for session in earlier if os.path.isdir(session / "receipts")), []),
-        [text for session in reversed(earlier) for text in (*differences(session), *typed(session))],
-        [text for session in reversed(earlier) if (text := question(session)) is not None],
-        prose=order.harness.capabilities().prose,
-        goes_on=any(before == place for before in map(find_place, earlier)),
-    )
-    publish(order.session / "brief.md", brief.encode())
+    can = order.harness.capabilities()
+    instructions, skills = order.session / "instructions.md", order.session / SKILLS
+    if read_json(order.session / "launch.json") is None or not os.path.isfile(order.session / "brief.md"):
+        about = Telling(
+            session=order.session,
+            loaded=order.loaded,
+            harness=str(order.claim.extra.get("harness", order.harness.name)),
+            model=order.model,
+            can=can,
+            earlier=earlier,
+            place=place,
+        )
+        recorded = _write(order, tell(about, resolver), publish, resolver)
+    else:
+        # A runner may be on its way with it: what it was told stays as it is.
+        recorded = provenance(order.session) or None
     order.harness.spawn(
         Order(
             session=order.session,
@@ -96,11 +118,145 @@ def start(order: Start, scratch: Scratch, terminal: Terminal, publish: Publish) 
             env=order.env,
             wall_s=order.wall_s,
             wake=order.wake,
+            instructions=instructions if can.instructions and os.path.isfile(instructions) else None,
+            skills=skills if can.skills and os.path.isdir(skills) else None,
+            provenance=recorded,
         ),
         terminal,
         publish,
     )
     return place
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a session is told. instruction: None for a harness that reads none, which gets the task alone.
+
+    standing: the database's part; in `brief` too, unless the harness takes it apart.
+    """
+
+    instruction: Instruction | None
+    standing: str
+    brief: str
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What a brief depends on beside the database.
+
+    session: its directory. earlier: as in `Start`. place: where it will work; None: in a new one. phase: instead of
+    the one that follows from the earlier sessions, with the harness before it.
+    """
+
+    session: Path
+    loaded: Loaded
+    harness: str
+    model: str | None
+    can: Capabilities
+    earlier: Sequence[Path] = ()
+    place: Place | None = None
+    phase: tuple[Phase, str] | None = None
+
+    def context(self) -> Context:
+        phase, before = self.phase or phase_after(self.earlier)
+        track = self.loaded.track
+        return Context(
+            harness_id=self.harness,
+            model_id=self.model or "",
+            project_id=track.project_id or "",
+            kind=track.kind or "",
+            phase=phase,
+            from_harness=before,
+        )
+
+
+def tell(about: Telling, resolver: Resolver) -> Told:
+    """What a session is told; writes nothing. Raises DatabaseFault, OSError."""
+    earlier = about.earlier
+    instruction = resolver.resolve(about.context()) if about.can.prose else None
+    database = ""
+    if instruction is not None:
+        database = standing_of(instruction, about.session / SKILLS, loads_skills=about.can.skills)
+    brief = compose(
+        about.loaded.document.body,
+        about.loaded.track.done_when,
+        next((failed_receipts(session) for session in earlier if os.path.isdir(session / "receipts")), []),
+        [text for session in reversed(earlier) for text in (*differences(session), *typed(session))],
+        [text for session in reversed(earlier) if (text := question(session)) is not None],
+        prose=about.can.prose,
+        goes_on=about.place is not None and any(before == about.place for before in map(find_place, earlier)),
+        standing="" if about.can.instructions else database,
+    )
+    return Told(instruction, database, brief)
+
+
+def _write(order: Start, told: Told, publish: Publish, resolver: Resolver) -> dict[str, Any] | None:
+    """Write what it is told; returns where that comes from."""
+    can = order.harness.capabilities()
+    record: dict[str, Any] | None = None
+    if told.instruction is not None:
+        folders = skill_folders(told.instruction)
+        for skill in told.instruction.skills:
+            _place_skill(order.session / SKILLS / folders[skill.path], skill, resolver)
+        if can.skills:
+            (order.session / SKILLS).mkdir(mode=0o700, exist_ok=True)
+        if can.instructions and told.standing:
+            publish(order.session / "instructions.md", f"{told.standing}\n".encode("utf-8", "replace"))
+        record = told.instruction.record() | {
+            "skills_in": str(order.session / SKILLS),
+            "loads_skills": can.skills,
+        }
+    publish(order.session / "brief.md", told.brief.encode())
+    return record
+
+
+def phase_after(earlier: Sequence[Path]) -> tuple[Phase, str]:
+    """What a session is to those before it (newest first), and for a swap which harness worked before."""
+    for session in earlier:
+        kind, _, code = str((read_json(session / "settle.json") or {}).get("termination", "")).partition("/")
+        if (kind, code) == ("interrupt", "cancelled"):
+            continue  # it was never begun
+        if kind == "swapped":
+            claim = read_json(session / "claim.json") or {}
+            return "swap", str((claim.get("extra") or {}).get("harness", ""))
+        # Ended well, by a person, or by no fault of its own: what a person says now is new. Else it is done again.
+        return ("resume" if kind in _GOES_ON else "retry"), ""
+    return "spawn", ""
+
+
+def standing_of(instruction: Instruction, skills_in: Path, *, loads_skills: bool) -> str:
+    """The database's part of what a session is told: the same bytes whenever it is asked for."""
+    folders = skill_folders(instruction)
+    return standing(instruction, lambda skill: skills_in / folders[skill.path], loads_skills=loads_skills)
+
+
+def provenance(session: Path) -> dict[str, Any]:
+    """Where what a session was told comes from, as it was recorded; {} when nothing was."""
+    found = (read_json(session / "launch.json") or {}).get("instruction")
+    return found if isinstance(found, dict) else {}
+
+
+def skill_folders(instruction: Instruction) -> dict[str, str]:
+    """path of a skill -> the name of its folder in the session; a harness wants one level of plain names."""
+    found: dict[str, str] = {}
+    for skill in instruction.skills:
+        path = skill.folder or skill.path.removesuffix(".md")
+        name = slug(path.removeprefix("skills/").replace("/", "-"))
+        base, number = name, 1
+        while name in found.values():
+            number += 1
+            name = f"{base}-{number}"
+        found[skill.path] = name
+    return found
+
+
+def _place_skill(folder: Path, skill: Skill, resolver: Resolver) -> None:
+    """Copy a skill into the session. Not durably: a start that is repeated copies it again."""
+    for file in resolver.files(skill):
+        path = folder / file.path
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_bytes(file.data)
+        path.chmod(0o700 if file.executable else 0o600)
 
 
 def _newest_place(order: Start, scratch: Scratch) -> Place | None:

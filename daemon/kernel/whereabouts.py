@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from daemon.errors import DocumentError, NotNow
+from daemon.faults import is_forbidden
 from daemon.kernel.claimed import spec
 from daemon.kernel.clock import Now, seconds
-from daemon.kernel.faults import is_forbidden
 from daemon.kernel.memory import Peek
 from daemon.kernel.parts import Parts
 from daemon.spool.sessions import Claim, encode, parse

@@ -63,6 +63,8 @@ _LINE = re.compile(
     r"""(?:(?P<key>[^\s:#'"\[\]{}*&!|>%@`-][^:#]*?)\s*:(?:\s+|$))?"""
     r"(?P<value>.*)"
 )
+# A value in brackets that begins with a sign of YAML's own.
+_SIGNED = re.compile(r"([\[{,:]\s*)([*&!%@`|>][^,\[\]{}]*?)(?=\s*[,\]}])")
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -700,6 +702,9 @@ def _quote_hint(lead: str, key: str, value: str) -> str:
         items = (item.strip() for item in value[1:-1].split(","))
         good = (i if _ITEM.fullmatch(i) or i[:1] in "\"'" else _hinted(i) for i in items if i)
         right = "[" + ", ".join(good) + "]"
+    elif re.fullmatch(r"[\[{].*[\]}]", value) and not value.startswith("{{"):
+        right = _SIGNED.sub(lambda found: found[1] + _hinted(found[2]), value)
+        right = _hinted(value) if right == value else right
     else:
         right = _hinted(value)
     dash = "- " if "-" in lead else ""

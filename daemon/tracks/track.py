@@ -155,6 +155,15 @@ def load(data: bytes, name: str) -> Loaded:
     return Loaded(document, track, title(document.body, name))
 
 
+def checks(value: Value, document: Document | None = None) -> tuple[Check, ...]:
+    """The checks of a `done_when` that stands in another document than a track's. Raises DocumentError."""
+    reading = _Reading(document or Document({}, {}, "", 0, False, "\n", False))
+    found = reading.checks(value, ("done_when",))
+    if reading.problems:
+        raise DocumentError(*reading.problems)
+    return found
+
+
 # --- the keys ---------------------------------------------------------------------------------------------
 
 
@@ -340,7 +349,7 @@ class _Reading:
         for key in ("after", "scope"):
             given[key] = tuple(self._texts(values.get(key), at.get(key, (key,)), _KEY[key]))
         budget = self._budget(values.get("budget"), at.get("budget", ("budget",)))
-        checks = self._checks(values.get("done_when"), at.get("done_when", ("done_when",)))
+        checks = self.checks(values.get("done_when"), at.get("done_when", ("done_when",)))
         block = self.document.meta.get(BLOCK)
         strings = {k: v for k, v in block.items() if isinstance(v, str)} if isinstance(block, dict) else {}
         track = self._model(
@@ -484,7 +493,7 @@ class _Reading:
 
     # --- done_when
 
-    def _checks(self, value: Value, path: Path) -> tuple[Check, ...]:
+    def checks(self, value: Value, path: Path) -> tuple[Check, ...]:
         out = []
         for where, item in self._items(value, path):
             check = self._check(item, where)
@@ -671,6 +680,18 @@ def _after_form(entry: str) -> datetime | time | TrackId:
     if track != text and _LIKE_A_TIME.fullmatch(text):
         raise DocumentError(Problem("looks like a time and is none", value=entry, hint=_TIMES))
     return TrackId(track)
+
+
+# --- the project in the first line ------------------------------------------------------------------------
+
+_ADDRESS = re.compile(r"(?:#{1,6}[ \t]+)?([a-z0-9][a-z0-9_.-]*):(?:\s|$)")
+
+
+def addressed(body: str) -> str | None:
+    """The project that the first line is meant for, if it begins like ``checkout-service: ...``; it need not exist."""
+    first = next((line for line in body.splitlines() if line.strip("\ufeff \t")), "")
+    found = _ADDRESS.match(first.strip("\ufeff \t"))
+    return found[1] if found else None
 
 
 # --- the title --------------------------------------------------------------------------------------------

@@ -490,6 +490,7 @@ def test_start_opens_one_window_with_the_runner(place: Path) -> None:
         "wake": "/w",
         "viewer": ["v"],
         "max_bytes": 1 << 30,
+        "instruction": None,
     }
     assert session.read_json(place / "env.json") == {"PATH": os.environ["PATH"], "B": "c"}
     assert (place / "env.json").stat().st_mode & 0o777 == 0o600

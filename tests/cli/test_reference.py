@@ -61,9 +61,19 @@ def test_every_verb_and_every_option_is_documented(verb: str) -> None:
     assert f"\n## mh {verb}\n" in page
     command = cli.get_command(click.Context(cli), verb)
     assert command is not None
+    documented(f"mh {verb}", command, page)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            assert f"\n### mh {verb} {name}\n" in page
+            inner = command.get_command(click.Context(command), name)
+            assert inner is not None
+            documented(f"mh {verb} {name}", inner, page)
+
+
+def documented(name: str, command: click.Command, page: str) -> None:
     for param in command.params:
         if isinstance(param, click.Option):
-            assert param.help, f"mh {verb} {param.opts[-1]} has no help"
+            assert param.help, f"{name} {param.opts[-1]} has no help"
             assert param.opts[-1] in page
 
 

@@ -20,9 +20,9 @@ from adapters.ports import Cancelled as NeverStarted
 from adapters.ports import Collected, Ended, Harness, Lost, Status
 from adapters.testing import DirectTerminal, marked, wait_for
 from daemon.durable import Files
+from daemon.git import Repository
 from daemon.kernel.concluding import Conclude, Concluded, conclude
 from daemon.kernel.contract import Cancelled
-from daemon.kernel.git import Repository
 from daemon.kernel.scratch import Scratch
 from daemon.kernel.starting import Start, find_place, start
 from daemon.spool.sessions import Claim

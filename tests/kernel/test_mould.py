@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.kernel.git import GitError, Repository
+from daemon.git import GitError, Repository
 from daemon.kernel.mould import Mould
 
 BASE = "refs/megaharness/base"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.kernel.git import GitError, Repository
+from daemon.git import GitError, Repository
 from daemon.kernel.scratch import Leftover, Place, Scratch, count_files, decode, looks_secret
 
 Git = Callable[..., str]
@@ -350,7 +350,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_committed() -> None:
             "assert all('f13' in e.why or 'f7' in e.why for e in outcome.left_out), outcome\n"
             "assert len(outcome.files) == 18, outcome\n"
             "os.chmod(place.path, 0)\n"
-            "from daemon.kernel.git import GitError\n"
+            "from daemon.git import GitError\n"
             "try: scratch.leftovers(place)\n"
             "except GitError as error: print('GitError', error)\n"
         )

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from daemon.durable import Files
 from daemon.errors import MegaharnessError
-from daemon.kernel.faults import passes
+from daemon.faults import passes
 
 #: Keys (lower case, sub-section as ``*``) whose value is a program, and what they are set to instead.
 _HARMLESS: dict[str, str] = {

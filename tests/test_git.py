@@ -12,23 +12,12 @@ from pathlib import Path
 import pytest
 
 from adapters.testing import wait_for
-from daemon.kernel.git import GitError, Repository, initialise
+from daemon.git import GitError, Repository, initialise
 from daemon.kernel.scratch import Leftover, Place, Scratch
 
 pytestmark = pytest.mark.slow
 
 Git = Callable[..., str]
-
-
-@pytest.fixture
-def marker(tmp_path: Path) -> Path:
-    """A program that leaves a file behind when it is run, and works as a filter."""
-    bin_dir = tmp_path / "bin"
-    bin_dir.mkdir()
-    program = bin_dir / "evil"
-    program.write_text(f'#!/bin/sh\necho "$0 $*" >> {tmp_path}/RAN\ncat\n')
-    program.chmod(0o755)
-    return program
 
 
 def ran(tmp_path: Path) -> str:

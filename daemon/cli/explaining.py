@@ -1,0 +1,134 @@
+"""Why an agent was told what it was told, as lines for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from daemon.cli.view import clean, count
+from daemon.mddb.library import Library
+from daemon.mddb.resolver import PARTS, Match, Told
+from daemon.mddb.schema import Doc
+
+if TYPE_CHECKING:
+    from daemon.cli.resolve import Answer
+
+#: How many documents that were not told are shown.
+SHOWN = 12
+_TITLES = {
+    "instruction": "instructions",
+    "translation": "about the change of harness",
+    "project": "the project",
+    "skill": "skills",
+}
+
+
+def show(answer: Answer, library: Library) -> None:
+    for line in lines(answer, library.documents()):
+        click.echo(line)
+
+
+def lines(answer: Answer, now: Mapping[str, Doc]) -> Iterator[str]:
+    """now: the documents as they are today; what has changed since is said."""
+    record = answer.record
+    harness = f"{answer.harness}/{answer.model}" if answer.model else answer.harness
+    context = record.get("context") or {}
+    yield f"{clean(answer.id)}, attempt {answer.attempt}: {clean(harness)}"
+    if not record:
+        yield f"  {clean(harness)} reads no instructions: it gets the track's own text and nothing else."
+        return
+    facts = [
+        f"{name} {context[name]}"
+        for name in ("phase", "project_id", "kind", "from_harness")
+        if context.get(name)
+    ]
+    yield f"  {clean(', '.join(facts))}"
+    if answer.at is not None:
+        yield f"  told {_local(answer.at)}; md-db as in commit {clean(str(record.get('revision') or '(none)')[:12])}"
+    else:
+        yield "  not told yet: this is what a session that starts now would be told"
+    told = [each for raw in record.get("told", ()) if (each := _told(raw)) is not None]
+    number = 0
+    for part in PARTS:
+        of_part = [each for each in told if each.part == part]
+        if of_part:
+            yield ""
+            yield f"{_TITLES[part]}, in this order; what stands later takes precedence"
+        for each in of_part:
+            number += 1
+            yield f"  {number:2}  {clean(each.path)}{_since(each, now, answer)}"
+            named = (
+                "" if each.inline or record.get("loads_skills") else "; only named, with the path of its text"
+            )
+            yield f"      {clean(each.reason)}{named}"
+    if not told:
+        yield "  nothing in md-db applies"
+    missed = [each for each in record.get("missed", ()) if isinstance(each, dict)]
+    if missed:
+        yield ""
+        yield "not told"
+        for row in missed[:SHOWN]:
+            yield f"      {clean(row.get('path', ''))}"
+            yield f"          {clean(row.get('reason', ''))}"
+        more = int(record.get("missed_count") or len(missed)) - SHOWN
+        if more > 0:
+            yield f"      … and {count(more, 'document')} more (--json lists those that come nearest)"
+    yield ""
+    if answer.rebuilt:
+        yield "Built again from that commit: the same text, byte for byte."
+    elif answer.at is not None:
+        yield f"Not the same when built again: {clean(answer.doubt)}"
+    where = f"mh resolve {answer.id}" if answer.at is not None else "the same command without --explain"
+    yield f"The text itself: {where}"
+
+
+def _told(raw: object) -> Told | None:
+    """None: nothing that the daemon wrote."""
+    match raw:
+        case {
+            "path": str(path),
+            "sha": str(sha),
+            "part": part,
+            "by": by,
+            "why": [*why],
+            "inline": bool(inline),
+        } if part in PARTS and by in ("clauses", "legacy", "name"):
+            return Told(
+                path, sha, part, tuple(m for each in why if (m := _match(each)) is not None), by, inline
+            )
+    return None
+
+
+def _match(raw: object) -> Match | None:
+    match raw:
+        case {"dimension": str(dimension), "value": str(value), "pattern": str(pattern), "how": how} if (
+            how
+            in (
+                "exact",
+                "glob",
+                "exclusion",
+            )
+        ):
+            return Match(dimension, value, pattern, how)
+    return None
+
+
+def _since(told: Told, now: Mapping[str, Doc], answer: Answer) -> str:
+    """What has become of a document since it was told."""
+    if answer.at is None:
+        return ""
+    doc = now.get(told.path)
+    revision = str(answer.record.get("revision") or "")
+    if doc is None:
+        return f"   (gone since: mh mddb show {told.path} {revision[:12]})"
+    return "" if doc.sha == told.sha else f"   (changed since: mh mddb diff {told.path} {revision[:12]})"
+
+
+def _local(text: str) -> str:
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return clean(text)

@@ -1,0 +1,359 @@
+"""The one module that reads md-db: every document once, and again only when it has changed.
+
+Invariants:
+
+- A file is read when its inode, ctime or size differ from those it was read with, and at no other time. What is
+  written after it was read has another ctime: one that changed a moment ago is read when the clock has gone on.
+- What is told can be read again later: a resolve ends with a revision that holds all documents as they were read.
+- A document that cannot be read is one with a problem. A disk that refuses is an OSError, as everywhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from daemon.durable import DISK_ERRORS, ONE_FILE, Files
+from daemon.errors import NotNow, Problem
+from daemon.mddb import schema
+from daemon.mddb.compose import compose, concerned, project_path
+from daemon.mddb.resolver import Context, DatabaseFault, Instruction, Project, Skill, SkillFile
+from daemon.mddb.revisions import blob_id
+from daemon.mddb.schema import POLICY, Doc
+from daemon.spool.frontmatter import MAX_FILE
+
+#: The folders in which documents lie.
+FOLDERS = ("instructions", "projects", "skills", "sidecar")
+#: How often, and after how many seconds, a file that somebody has open for writing is tried again.
+TRIES, PAUSE = 10, 0.02
+#: The most that is placed of one skill: files, bytes.
+SKILL_FILES, SKILL_BYTES = 200, 10 << 20
+#: Seconds; the clock of a file system moves in steps, of 10 ms at most.
+STEP = 0.02
+#: How many seconds what a scan has found counts for who asks only whether something can be told.
+FRESH = 1.0
+#: What people call a Markdown file. Only `.md` is a document.
+MARKDOWN = (".md", ".mdc", ".mdx", ".markdown")
+
+_Signature: TypeAlias = tuple[int, int, int, int]
+#: What a file was read with, what it says, and its bytes; None: it cannot be read.
+_Read: TypeAlias = tuple[_Signature, Doc, bytes | None]
+
+
+class Recorder(Protocol):
+    """Keeps what was read; `daemon.mddb.revisions` does it with git."""
+
+    def blob_id(self, data: bytes) -> str: ...
+
+    def record(self, documents: Mapping[str, str], new: Mapping[str, bytes]) -> str | None:
+        """documents: path -> content id, all of them; new: the content of those read since the last time."""
+        ...
+
+
+class Unrecorded:
+    """Keeps nothing: for those who only look at the database."""
+
+    def __init__(self, ids: Callable[[bytes], str] = blob_id) -> None:
+        """ids: how the repository names a content."""
+        self._ids = ids
+
+    def blob_id(self, data: bytes) -> str:
+        return self._ids(data)
+
+    def record(self, documents: Mapping[str, str], new: Mapping[str, bytes]) -> str | None:
+        return None
+
+
+class Library:
+    """The database of a workspace. `root` is its md-db. Several threads may ask at once."""
+
+    def __init__(self, root: Path, files: Files, recorder: Recorder) -> None:
+        self.root = root
+        self._files = files
+        self._recorder = recorder
+        self._known: dict[str, tuple[_Signature, Doc]] = {}
+        self._unrecorded: dict[str, bytes] = {}
+        self._faulty: dict[str, Doc] = {}
+        self._walked = -FRESH
+        #: What was looked at by itself.
+        self._single: dict[str, tuple[_Signature, Doc]] = {}
+        self._lock = threading.Lock()
+
+    # -- the port
+
+    def resolve(self, context: Context) -> Instruction:
+        with self._lock:
+            docs = self._scan()
+            return compose(docs.values(), context, self._record(docs))
+
+    def project(self, id: str) -> Project | None:
+        path = project_path(id)
+        if schema.kind_of(path) != "project":
+            return None
+        doc = self._one(path)
+        if doc is None:
+            return None
+        if doc.problems:
+            raise DatabaseFault({path: doc.problems})
+        return Project(id, path, doc.repository, doc.done_when)
+
+    def projects(self) -> list[str]:
+        try:
+            names = os.listdir(self.root / "projects")
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        paths = (_shown(f"projects/{name}") for name in names)
+        return sorted(schema.name_of(path) for path in paths if schema.kind_of(path) == "project")
+
+    def files(self, skill: Skill) -> Iterator[SkillFile]:
+        if not skill.folder:
+            data, facts = self._content(self.root / skill.path)
+            yield SkillFile("SKILL.md", data, bool(facts.st_mode & stat.S_IXUSR))
+            return
+        base, count, size = self.root / skill.folder, 0, 0
+        for folder, folders, names in os.walk(base):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(names):
+                path = Path(folder, name)
+                if name.startswith(".") or not stat.S_ISREG(os.lstat(path).st_mode):
+                    continue
+                data, facts = self._content(path)
+                count, size = count + 1, size + len(data)
+                if count > SKILL_FILES or size > SKILL_BYTES:
+                    return
+                yield SkillFile(path.relative_to(base).as_posix(), data, bool(facts.st_mode & stat.S_IXUSR))
+
+    def denied(self, context: Context, *, told: bool) -> str | None:
+        policy = self._one(POLICY)
+        if policy is not None and policy.problems:
+            raise DatabaseFault({POLICY: policy.problems})
+        for denial in policy.deny if policy is not None else ():
+            if denial.clauses.match(context) is not None:
+                line = f", line {denial.line}" if denial.line is not None else ""
+                return f"{denial.why} (md-db/{POLICY}{line})"
+        if told:
+            self._check(context)
+        return None
+
+    def _content(self, path: Path) -> tuple[bytes, os.stat_result]:
+        with self._files.opened(Path(os.path.realpath(path))) as opened:
+            return opened.read(SKILL_BYTES), opened.stat
+
+    # -- for those who look at the database itself
+
+    def documents(self) -> dict[str, Doc]:
+        """All documents by path, also those that have problems. Raises OSError."""
+        with self._lock:
+            return dict(self._scan())
+
+    def strays(self) -> list[str]:
+        """Markdown files of md-db that are no documents: nothing of them is ever told. Raises OSError.
+
+        What lies in the folder of a skill belongs to it, and a README is for people.
+        """
+        paths = [_shown(path) for path, _ in self._walk(self.root, "")]
+        skills = tuple(path.removesuffix("SKILL.md") for path in paths if schema.folder_of(path))
+        return sorted(
+            path
+            for path in paths
+            if schema.kind_of(path) is None
+            and not path.startswith(skills)
+            and path.rsplit("/", 1)[-1].lower() != "readme.md"
+        )
+
+    # -- reading
+
+    def _scan(self) -> dict[str, Doc]:
+        found: dict[str, tuple[_Signature, Doc]] = {}
+        for folder in FOLDERS:
+            for path, signature in self._walk(self.root / folder, f"{folder}/"):
+                known = self._known.get(path)
+                if known is not None and known[0] == signature:
+                    found[path] = known
+                elif schema.kind_of(path) is not None and (read := self._look(path, signature)) is not None:
+                    found[_shown(path)] = read
+        for path in self._known.keys() - found.keys():
+            self._unrecorded.pop(path, None)
+        self._known = found
+        self._walked = time.monotonic()
+        docs = {path: found[path][1] for path in sorted(found)}
+        self._faulty = {path: doc for path, doc in docs.items() if doc.problems and doc.kind != "skill"}
+        return docs
+
+    def _walk(
+        self, folder: Path, prefix: str, above: frozenset[tuple[int, int]] = frozenset()
+    ) -> Iterator[tuple[str, _Signature | None]]:
+        """(path, signature) of every Markdown file below; None: it leads nowhere. A link to a folder is one."""
+        try:
+            if not above:
+                facts = os.stat(folder)
+                above = frozenset({(facts.st_dev, facts.st_ino)})
+            with os.scandir(folder) as listing:
+                entries = list(listing)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            if error.errno in DISK_ERRORS - ONE_FILE:
+                raise
+            yield _all_of(prefix), None
+            return
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            path = prefix + entry.name
+            try:
+                facts = entry.stat()
+            except OSError as error:
+                if error.errno in DISK_ERRORS - ONE_FILE:
+                    raise
+                if error.errno == errno.ENOENT and not entry.is_symlink():
+                    continue  # gone since it was listed
+                if entry.name.lower().endswith(MARKDOWN):
+                    yield path, None
+                elif "." not in entry.name and entry.is_symlink():
+                    yield _all_of(f"{path}/"), None  # a link to a folder, by its name
+                continue
+            markdown = entry.name.lower().endswith(MARKDOWN)
+            if not stat.S_ISDIR(facts.st_mode):
+                if markdown:
+                    yield path, _signature(facts)
+            elif markdown and schema.kind_of(path) is not None:
+                yield path, _signature(facts)  # not passed over: it stands where a document is meant
+            else:
+                here = (facts.st_dev, facts.st_ino)
+                if here not in above and path != "evals":
+                    yield from self._walk(folder / entry.name, f"{path}/", above | {here})
+
+    def _look(self, path: str, signature: _Signature | None) -> tuple[_Signature, Doc] | None:
+        """What a file of the walk says now; None: it has gone."""
+        shown = _shown(path)
+        if shown != path:
+            return (0, 0, 0, 0), _unreadable(shown, "its name is not UTF-8", "rename it")
+        if signature is None:
+            return (0, 0, 0, 0), _unreadable(path, "cannot be looked at, or is a link that leads nowhere")
+        read = self._read(path, signature, TRIES)
+        if read is None:
+            return None
+        if read[2] is not None:
+            self._unrecorded[path] = read[2]
+        return read[0], read[1]
+
+    def _one(self, path: str) -> Doc | None:
+        """One document, looked at by itself; None: it is not there. Raises OSError.
+
+        Beside what a scan knows: who asks for one document never waits until all have been read.
+        """
+        try:
+            signature = _signature(os.stat(self.root / path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            if error.errno in DISK_ERRORS - ONE_FILE:
+                raise
+            if error.errno == errno.ENAMETOOLONG:
+                return None
+            return _unreadable(path, error.strerror or str(error))
+        known = self._single.get(path)
+        if known is None or known[0] != signature:
+            read = self._read(path, signature, 1)
+            if read is None:
+                return None
+            known = self._single[path] = read[0], read[1]
+        return known[1]
+
+    def _read(self, path: str, signature: _Signature, tries: int) -> _Read | None:
+        """Read a document anew; None: it has gone. The signature is that of the bytes that were read."""
+        if signature[3] > MAX_FILE:
+            why = f"the file has {signature[3]} bytes, the most is {MAX_FILE}"
+            return signature, _unreadable(path, why, "put the rest elsewhere"), None
+        try:
+            with self._files.opened(Path(os.path.realpath(self.root / path))) as opened:
+                for attempt in range(tries):
+                    try:
+                        opened.lease()  # who writes it now is waited for: half a document is another one
+                        break
+                    except NotNow:
+                        if attempt < tries - 1:
+                            time.sleep(PAUSE)
+                # Before the bytes: what somebody writes meanwhile is then seen the next time.
+                facts = os.fstat(opened.fd)
+                signature = _signature(facts)
+                if 0 <= (age := time.time() - facts.st_ctime) < STEP:
+                    time.sleep(STEP - age)
+                data = opened.read(MAX_FILE)
+        except FileNotFoundError:
+            return None
+        except NotNow as error:
+            return signature, _unreadable(path, str(error), "put a regular file there"), None
+        except OSError as error:
+            if error.errno in DISK_ERRORS - ONE_FILE:
+                raise
+            why = f"cannot be read: {error.strerror or error}"
+            return signature, _unreadable(path, why, "make it readable for you"), None
+        return signature, schema.parse(path, self._recorder.blob_id(data), data), data
+
+    def _record(self, docs: Mapping[str, Doc]) -> str | None:
+        readable = {path: doc.sha for path, doc in docs.items() if doc.sha}
+        new = {path: data for path, data in self._unrecorded.items() if path in readable}
+        revision = self._recorder.record(readable, new)
+        self._unrecorded.clear()
+        return revision
+
+    def _check(self, context: Context) -> None:
+        """Raise `DatabaseFault` where a session would be told what cannot be read. Before a track is claimed for it.
+
+        Who reads just now is not waited for: then the start itself finds out.
+        """
+        stale = time.monotonic() - self._walked > FRESH or any(
+            (now := self._one(path)) is None or (now.sha, now.problems) != (doc.sha, doc.problems)
+            for path, doc in list(self._faulty.items())
+            if concerned(doc, context)
+        )
+        if stale and self._lock.acquire(blocking=False):
+            try:
+                self._scan()
+            finally:
+                self._lock.release()
+        if any(concerned(doc, context) for doc in list(self._faulty.values())):
+            # Another one may override it.
+            compose([doc for _, doc in list(self._known.values())], context)
+
+
+def rebuild(context: Context, contents: Mapping[str, bytes], ids: Recorder, revision: str) -> Instruction:
+    """The instruction that these documents, as they were at a revision, made in a context."""
+    docs = (
+        schema.parse(path, ids.blob_id(data), data)
+        for path, data in sorted(contents.items())
+        if schema.kind_of(path) is not None
+    )
+    return compose(docs, context, revision)
+
+
+def _shown(path: str) -> str:
+    """A path that can be printed and recorded: what is not UTF-8 in it is escaped."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(path).decode("utf-8", "backslashreplace")
+    return path
+
+
+def _all_of(prefix: str) -> str:
+    """What stands for the documents of a folder that cannot be looked into: that must not go unseen."""
+    return prefix + ("SKILL.md" if prefix.startswith("skills/") and prefix != "skills/" else "*.md")
+
+
+def _signature(facts: os.stat_result) -> _Signature:
+    return facts.st_dev, facts.st_ino, facts.st_ctime_ns, facts.st_size
+
+
+def _unreadable(path: str, why: str, hint: str = "") -> Doc:
+    kind = schema.kind_of(path)
+    assert kind is not None
+    return Doc(path, "", kind, problems=(Problem(why, hint=hint),))
