@@ -96,7 +96,7 @@ class Told:
         if self.by == "clauses":
             return "; ".join(map(str, self.why))
         if self.by == "legacy":
-            return "has no clauses: it is told always, first, and with the lowest precedence"
+            return "always: it has no clauses"
         return {
             "project": "the track is of this project",
             "translation": "the track goes over between these two harnesses",
