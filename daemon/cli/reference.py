@@ -253,8 +253,8 @@ _LIES: Mapping[schema.Kind, tuple[str, str]] = {
 _CLAUSES = [
     f"Dimensions: {', '.join(f'`{name}`' for name in clauses.DIMENSIONS)}. All that are given must hold. A value is",
     "one pattern or a list of which any may match: a name, or a glob (`*`, `?`, `[...]`; `*` also over `/`; case",
-    "counts). `{not: X}`, in the list or as the value, excludes; `not:X` and `!X` in quotes are the same. What is unknown of a",
-    "session (no kind, the harness's own model) is the empty text: only `*` and exclusions match it.",
+    "counts). `{not: X}`, in the list or as the value, excludes; `not:X` and `!X` in quotes are the same. What is",
+    "unknown of a session (no kind, the harness's own model) is the empty text: only `*` and exclusions match it.",
     "",
     "Phases: `spawn` the first session of a track; `retry` after an attempt that failed or broke off; `resume` after",
     "an answer, a word of yours or a pause; `swap` after another harness; `review` a session that judges.",

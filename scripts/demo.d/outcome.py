@@ -40,7 +40,7 @@ def main(workspace: Path) -> int:
         contract = row["contract"]
         seconds = f"{row['wall_s']:5.1f} s" if row["wall_s"] is not None else "      -"
         print(
-            f"    {row['track_id']:13} attempt {row['attempt']}  {row['harness_id']:7} {row['termination']:11}"
+            f"    {row['track_id']:17} attempt {row['attempt']}  {row['harness_id']:7} {row['termination']:11}"
             f" {contract['passed']} of {contract['checks']} checks {seconds}  {row['session_id']}"
         )
     faults = list(_faults(workspace, rows))

@@ -290,11 +290,11 @@ def test_every_told_document_says_why() -> None:
     ]
     found = compose(docs, replace(HERE, phase="swap", from_harness="claude-code"))
     assert [(each.path, each.by, each.inline, each.reason) for each in found.told] == [
-        ("instructions/a.md", "legacy", True, "has no clauses: it is told always, first, and with the lowest precedence"),
+        ("instructions/a.md", "legacy", True, "always: it has no clauses"),
         ("instructions/b.md", "clauses", True, "harness_id is codex; model_id gpt-5 is like gpt-*; kind fix is not excluded by docs"),
         ("instructions/harness-translation-claude-code-codex.md", "name", True, "the track goes over between these two harnesses"),
         ("projects/shop.md", "name", True, "the track is of this project"),
-        ("skills/s.md", "legacy", False, "has no clauses: it is told always, first, and with the lowest precedence"),
+        ("skills/s.md", "legacy", False, "always: it has no clauses"),
     ]  # fmt: skip
     assert Told("x", "", "skill", by="name").reason == "found by its name"
 
