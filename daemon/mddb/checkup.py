@@ -21,7 +21,7 @@ from daemon.errors import Problem
 from daemon.mddb.clauses import SPELLINGS, Clauses, like
 from daemon.mddb.compose import project_path
 from daemon.mddb.overlap import apart, follows
-from daemon.mddb.schema import Doc
+from daemon.mddb.schema import Doc, name_of
 from daemon.tracks.track import nearest
 
 #: Harnesses of the field by the names that are used for them; a clause may be for one that is not here.
@@ -158,6 +158,10 @@ def _harness(pattern: str, names: Collection[str]) -> tuple[str, str] | None:
         near = lower if any(like(lower, name) for name in names) else None
     else:
         near = nearest(pattern, sorted(names))
+        if near is not None and not near.startswith(pattern):
+            # Names of agents are often alike, and another one is no slip.
+            alike = difflib.SequenceMatcher(None, pattern.lower(), near).ratio()
+            near = near if alike >= 0.85 else None
     if near is None:
         return None
     return f"no harness is called `{pattern}`", f"write `{near}`"
@@ -223,10 +227,9 @@ def _near(path: str, docs: Mapping[str, Doc]) -> str | None:
     stem = path.removesuffix(".md")
     if f"{stem}/SKILL.md" in docs:
         return f"{stem}/SKILL.md"
-    name = PurePosixPath(path).name
-    same = [each for each in docs if PurePosixPath(each).name == name and name != "SKILL.md"]
-    near = same or difflib.get_close_matches(path, list(docs), 1, 0.7)
-    return near[0] if near else None
+    named = {name_of(each): each for each in docs}
+    near = difflib.get_close_matches(name_of(path), list(named), 1, 0.7)
+    return named[near[0]] if near else None
 
 
 def _rings(docs: Mapping[str, Doc]) -> list[tuple[str, ...]]:

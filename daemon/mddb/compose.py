@@ -67,9 +67,10 @@ def compose(docs: Iterable[Doc], context: Context, revision: str | None = None) 
             if concerned(doc, context):
                 named.append(doc)
         elif doc.kind in ("instruction", "skill"):
-            why = doc.clauses.match(context) if doc.clauses is not None else ()
-            if why is None:
-                missed.append(_missed(doc, context))
+            why, failures = doc.clauses.weigh(context) if doc.clauses is not None else ((), ())
+            if failures:
+                count = len(why) + len(failures)
+                missed.append(Missed(doc.path, doc.sha, "; ".join(failures), len(why), count))
             elif doc.kind == "skill" and doc.problems:
                 missed.append(Missed(doc.path, doc.sha, f"cannot be read: {doc.problems[0]}"))
             else:
@@ -176,13 +177,6 @@ def _above(path: str, among: set[str], against: Mapping[str, list[str]]) -> set[
                 found.add(each)
                 todo.append(each)
     return found
-
-
-def _missed(doc: Doc, context: Context) -> Missed:
-    assert doc.clauses is not None
-    failures = doc.clauses.failures(context)
-    count = len(doc.clauses.clauses)
-    return Missed(doc.path, doc.sha, "; ".join(failures), count - len(failures), count)
 
 
 def _text(doc: Doc) -> str:
