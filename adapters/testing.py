@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -255,6 +255,14 @@ class HarnessContract:
         """It contains `text`, and makes the harness write what it got to ``seen`` in the work directory."""
         raise NotImplementedError
 
+    def brief_standing(self) -> bytes:
+        """It makes the harness write the standing instructions that it has to ``instructed`` in the work directory,
+        and the names of the skills that it finds, a line each, to ``skilled``.
+
+        Only for a harness that says it takes them (`Capabilities.instructions`, `Capabilities.skills`).
+        """
+        raise NotImplementedError
+
     def extra_env(self, order: Order) -> Mapping[str, str]:
         """What the adapter adds to the environment."""
         return {}
@@ -330,6 +338,37 @@ class HarnessContract:
         assert order.brief.read_bytes() == brief
         assert not (order.workdir / "x").exists()
         assert not (order.session / "x").exists()
+
+    def test_it_takes_what_it_says_that_it_takes(self, bench: Bench) -> None:
+        """Instructions and skills arrive apart from the brief, and only where the adapter says so."""
+        can = bench.harness.capabilities()
+        if not (can.instructions or can.skills):
+            self._needs("succeed")
+            order, ended = bench.run(self.brief_succeed())
+            assert ended.code == 0
+            launched = (order.session / "launch.json").read_text()
+            assert "instructions.md" not in launched
+            return
+        order = bench.order(self.brief_standing())
+        text = "Never push; `$(touch x)`.\nÜberall.\n"
+        (order.session / "instructions.md").write_text(text)
+        skill = order.session / "skills/find-the-cause"
+        skill.mkdir(parents=True)
+        (skill / "SKILL.md").write_text("---\nname: find-the-cause\ndescription: how\n---\nLook.\n")
+        order = replace(
+            order,
+            instructions=order.session / "instructions.md" if can.instructions else None,
+            skills=order.session / "skills" if can.skills else None,
+            provenance={"told": []},
+        )
+        bench.spawn(order)
+        assert bench.ended(order).code == 0, (order.session / "stderr.log").read_text()
+        if can.instructions:
+            assert text.strip() in (order.workdir / "instructed").read_text()
+        if can.skills:
+            assert "find-the-cause" in (order.workdir / "skilled").read_text().split()
+        assert session.read_json(order.session / "launch.json")["instruction"] == {"told": []}  # type: ignore[index]
+        assert not (order.workdir / "x").exists()
 
     # -- started once -------------------------------------------------------------
 

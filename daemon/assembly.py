@@ -56,7 +56,7 @@ def library(workspace: Workspace, files: Files, *, looking: bool = False) -> Lib
     looking: nothing is told to anybody, so nothing is written there.
     """
     revisions = Revisions(workspace.root, files)
-    return Library(workspace.mddb, files, Unrecorded(revisions) if looking else revisions)
+    return Library(workspace.mddb, files, Unrecorded(revisions.blob_id) if looking else revisions)
 
 
 def assemble(workspace: Workspace, settings: Settings, pool: Pool, logger: Log) -> Parts:

@@ -39,7 +39,7 @@ class Finding:
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """Check this machine, the workspace, the settings, the harnesses and the queue.
+    """Check this machine, the workspace, the settings, the harnesses, the database and the queue.
 
     Changes nothing. Exit code 1 when something is an ERROR.
     """
@@ -63,6 +63,7 @@ def examine(place: Workspace) -> Iterator[Finding]:
     yield from _machine()
     yield from _workspace(place)
     yield from _harnesses(place)
+    yield from _database(place)
     yield from _daemon(place)
     yield from _queue(place)
 
@@ -153,6 +154,28 @@ def _harnesses(place: Workspace) -> Iterator[Finding]:
     for name, lack in harnesses.lacking(settings, environ) if environ is not None else ():
         again = "mh up -d" if there is None else "mh down && mh up -d"
         yield Finding("WARN", f"harness {name}", lack, f"set it where the daemon is started, then {again}")
+
+
+def _database(place: Workspace) -> Iterator[Finding]:
+    from adapters.registry import Registry
+    from daemon.assembly import library
+    from daemon.config import Settings
+    from daemon.durable import Files
+    from daemon.mddb import checkup
+
+    try:
+        tables = Settings.load(place.settings).tables()
+    except MegaharnessError:
+        tables = {}  # told with the settings
+    database = library(place, Files(), looking=True)
+    try:
+        docs, strays = database.documents(), database.strays()
+    except OSError as error:
+        yield Finding("ERROR", "database", f"md-db cannot be read: {error}", "make it readable for you")
+        return
+    for found in checkup.examine(docs, Registry(tables).names(), strays):
+        yield Finding(found.level, "database", str(found), found.hint)
+    yield Finding("OK", "database", checkup.counted(docs.values()))
 
 
 def _names_of(pid: int | None) -> set[str] | None:

@@ -29,6 +29,18 @@ WORKSPACE = (
     ),
     Entry("md-db/", "you", "the Markdown database; a starter is copied where there is none"),
     Entry(
+        "md-db/instructions/", "you", "what agents are told, see [documents](documents.md); subfolders count"
+    ),
+    Entry("md-db/instructions/router-policy.md", "you", "what must not be started, and why"),
+    Entry(
+        "md-db/instructions/harness-translation-<from>-<to>.md",
+        "you",
+        "told when a track goes over from one harness to another",
+    ),
+    Entry("md-db/projects/<id>.md", "you", "a project: its brief, and what each of its tracks must pass"),
+    Entry("md-db/skills/", "you", "`<name>/SKILL.md`, with whatever else lies there, or `<name>.md`"),
+    Entry("md-db/sidecar/", "you", "rules for a later version; `mh doctor` checks them"),
+    Entry(
         ".git/refs/megaharness/md-db",
         "daemon",
         "the newest commit that holds documents as sessions were told them, where yours do not (`mh mddb log`); "
@@ -138,7 +150,8 @@ SESSION = (
         "claim.json",
         "daemon",
         "the authority that this track is claimed: session, item, name, attempt, round, claimed_at, and in `extra` "
-        "harness, model, route, title, the hash of spec.md; durable before anything is started",
+        "harness, model, route, title, the hash of spec.md, what its project demands; "
+        "durable before anything is started",
     ),
     Entry(
         "spec.md", "daemon", "the track's file, byte for byte as it was claimed: the contract is frozen here"
@@ -166,9 +179,17 @@ SESSION = (
     ),
     Entry("brief.md", "daemon", "exactly what the harness got"),
     Entry(
+        "instructions.md",
+        "daemon",
+        "what the database says, for a harness that takes it apart from the brief",
+    ),
+    Entry("skills/", "daemon", "the skills that apply, one folder each, as they were when it started"),
+    Entry(
         "launch.json",
         "daemon",
-        "how it is started: argv, cwd, names (never values) of the environment, limits, how it is ended",
+        "how it is started: argv, cwd, names (never values) of the environment, limits, how it is ended; and under "
+        "`instruction` each document that it was told, with its content id and the clause that matched, those that "
+        "came nearest, and the commit that holds them all",
     ),
     Entry(
         "env.json",

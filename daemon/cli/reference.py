@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -21,6 +21,7 @@ from adapters.ports import KINDS, Kind
 from daemon import config, errors
 from daemon.cli import files
 from daemon.cli.group import VERBS, cli
+from daemon.mddb import clauses, schema
 from daemon.supervisor import EXIT_FAULTS
 from daemon.tracks import thread, track
 from daemon.tracks.machine import Conclusion, judge
@@ -105,7 +106,8 @@ def _help(text: str) -> list[str]:
 #: The keys of a harness that is made from its `argv` alone (`adapters.harnesses.generic`).
 GENERIC = {
     "argv": "The command; its first element is a name on the `PATH`, or a path that begins with `/` or `~/`. "
-    "Placeholders: `{brief}`, `{workdir}`, `{model}`, `{session}`; a literal brace is doubled.",
+    "Placeholders: `{brief}`, `{workdir}`, `{model}`, `{session}`, `{instructions}`, `{skills}`; "
+    "a literal brace is doubled.",
     "model": "What `{model}` stands for when a track names none (`harness_id: NAME/MODEL`). Without it such a "
     "track cannot be started.",
 }
@@ -206,6 +208,61 @@ def _form(check: type) -> str:
 
 
 # -- files.md ------------------------------------------------------------------------------------
+
+
+def documents_page() -> str:
+    out = [
+        "# Documents of the database",
+        "",
+        "What may stand above the text of a file in `md-db/`. Every value is read as the text that stands there; a",
+        "glob that begins with `*`, and `!`, must be in quotes. A key that is not listed is an error that names the nearest",
+        "one, except in a skill, where other programs' keys are kept. The keys of note-takers",
+        f"({', '.join(f'`{key}`' for key in schema.NOTES)}) mean nothing here. Files named README.md are for people.",
+        "",
+        "A broken document stops no other work, but nothing is started that would have to be told it: what waits says",
+        "so, and goes on when the document can be read. A skill that is broken is left out.",
+        "",
+        "| document | lies in | found by | keys |",
+        "|---|---|---|---|",
+    ]
+    for kind, keys in schema.KEYS.items():
+        where, by = _LIES[kind]
+        shown = ", ".join(f"[{key}](#{key})" for key in keys)
+        out.append(f"| {schema.LABELS[kind]} | {where} | {by} | {shown or '–'} |")
+    common = ", ".join(f"[{key}](#{key})" for key in schema.COMMON)
+    out += ["", f"Everywhere: {common}.", ""]
+    every = dict.fromkeys(key for each in (*schema.KEYS.values(), schema.COMMON) for key in each)
+    for key in every:
+        what, form, example = schema.MEANING[key]
+        out += [f"## {key}", "", what, "", f"- form: {form}", ""]
+        if example:
+            out += ["```yaml", example, "```", ""]
+        if key == "applies_when":
+            out += _CLAUSES
+    return "\n".join(out)
+
+
+_LIES: Mapping[schema.Kind, tuple[str, str]] = {
+    "instruction": ("`instructions/**/*.md`", "its clauses"),
+    "skill": ("`skills/<name>/SKILL.md`, `skills/<name>.md`", "its clauses"),
+    "sidecar": ("`sidecar/*.md`", "its clauses; not acted upon in this version"),
+    "project": ("`projects/<id>.md`", "the track's `project_id`, or `<id>:` at the start of its first line"),
+    "policy": (f"`{schema.POLICY}`", "its name"),
+    "translation": ("`instructions/harness-translation-<from>-<to>.md`", "its name, in phase `swap`"),
+}
+_CLAUSES = [
+    f"Dimensions: {', '.join(f'`{name}`' for name in clauses.DIMENSIONS)}. All that are given must hold. A value is",
+    "one pattern or a list of which any may match: a name, or a glob (`*`, `?`, `[...]`; `*` also over `/`; case counts).",
+    "`{not: X}`, in the list or as the value, excludes; `not:X` and `!X` in quotes are the same. What is unknown of a",
+    "session (no kind, the harness's own model) is the empty text: only `*` and exclusions match it.",
+    "",
+    "Phases: `spawn` the first session of a track; `retry` after an attempt that failed or broke off; `resume` after",
+    "an answer, a word of yours or a pause; `swap` after another harness; `review` a session that judges.",
+    "",
+    "Order: documents without clauses, then by how specific the match is (exact dimensions, then globs, then",
+    "exclusions), then by `order`, then by path. What stands later takes precedence.",
+    "",
+]
 
 
 def files_page() -> str:
@@ -329,6 +386,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "settings.md": settings_page,
     "frontmatter.md": frontmatter_page,
+    "documents.md": documents_page,
     "files.md": files_page,
     "errors.md": errors_page,
 }

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,7 +31,9 @@ SPELLINGS: Final = {name: name for name in DIMENSIONS} | {
 }
 EXAMPLE: Final = 'for example `applies_when: {harness_id: claude-code, kind: [fix, "doc*"]}`'
 _WILD = re.compile(r"[*?\[]")
-_NOT = re.compile(r"(?:not:|!)\s*(.*)", re.S)
+_NOT = re.compile(r"((?:not:|!)\s*)(.*)", re.S)
+#: One sign of a glob, as `fnmatch` sees it.
+_SIGN = re.compile(r"\*|\?|\[!?\]?[^\]]*\]")
 
 #: How specific a match is: exact dimensions, those by glob, those by exclusion alone. Larger is later in the text.
 Specificity: TypeAlias = tuple[int, int, int]
@@ -40,6 +43,14 @@ Bad: TypeAlias = Callable[[Path, str, str, Value], None]
 @functools.cache
 def _glob(pattern: str) -> Callable[[str], object]:
     return re.compile(fnmatch.translate(pattern)).match
+
+
+def within(pattern: str, other: str) -> bool:
+    """Whether whatever one pattern matches, the other one matches too; False also where that cannot be seen."""
+    if pattern == other or not _WILD.search(pattern):
+        return like(other, pattern)
+    # With only `*` in it, the other one takes any text for a sign of this one if it takes what no text has.
+    return not re.search(r"[?\[]", other) and like(other, _SIGN.sub("\0", pattern))
 
 
 def like(pattern: str, value: str) -> bool:
@@ -78,9 +89,9 @@ class Clause:
     @property
     def never(self) -> str | None:
         """Why no value can match; None: one can."""
-        if any(pattern == "*" for pattern in self.excluded):
+        if any(not pattern.strip("*") for pattern in self.excluded):
             return f"{self.dimension} excludes everything"
-        gone = [p for p in self.patterns if any(p == x or like(x, p) for x in self.excluded)]
+        gone = [p for p in self.patterns if any(within(p, x) for x in self.excluded)]
         if self.patterns and len(gone) == len(self.patterns):
             return f"{self.dimension} excludes all that it asks for: {', '.join(gone)}"
         return None
@@ -164,17 +175,17 @@ def clause_of(name: str, value: Value, path: Path, bad: Bad) -> Clause | None:
     patterns: list[str] = []
     excluded: list[str] = []
     right = True
-    for where, text, positive in _entries(value, path):
+    for where, text, sign in _entries(value, path):
         problem = (
             (f"every value of `{name}` is one text", f"for example `{name}: {_example(name)}`")
             if not isinstance(text, str) or not text.strip()
-            else _misfit(name, text.strip())
+            else _misfit(name, text.strip(), sign)
         )
         if problem is not None:
             bad(where, *problem, text)
             right = False
         elif isinstance(text, str):
-            (patterns if positive else excluded).append(text.strip())
+            (patterns if sign is None else excluded).append(text.strip())
     if not right:
         return None
     if not patterns and not excluded:
@@ -183,40 +194,52 @@ def clause_of(name: str, value: Value, path: Path, bad: Bad) -> Clause | None:
     return Clause(name, tuple(dict.fromkeys(patterns)), tuple(dict.fromkeys(excluded)))
 
 
-def _entries(value: Value, path: Path) -> Iterator[tuple[Path, Value, bool]]:
-    """(where, text, whether it is asked for) for everything that a value names."""
+def _entries(value: Value, path: Path) -> Iterator[tuple[Path, Value, str | None]]:
+    """(where, text, sign) for everything that a value names; sign: how it says that it excludes, None: it does not."""
     if isinstance(value, list):
         for number, item in enumerate(value):
-            if isinstance(item, list):
-                yield (*path, number), item, True
+            if isinstance(item, list) or item is None:
+                yield (*path, number), item, None
             else:
                 yield from _entries(item, (*path, number))
     elif isinstance(value, dict) and list(value) == ["not"]:
-        for where, text, positive in _entries(value["not"], (*path, "not")):
+        if value["not"] is None:
+            yield (*path, "not"), None, ""
+        for where, text, sign in _entries(value["not"], (*path, "not")):
             # `not: {not: x}` is not a way to ask for x: as a list it is refused.
-            yield where, text if positive else [text], False
+            yield where, text if sign is None else [text], ""
     elif isinstance(value, str) and (negated := _NOT.fullmatch(value.strip())):
-        yield path, negated[1], False
+        yield path, negated[2], negated[1]
     elif value is not None:
-        yield path, value, True
+        yield path, value, None
 
 
-def _misfit(name: str, text: str) -> tuple[str, str] | None:
-    """What is wrong with one pattern of this dimension, and what would be right."""
-    if re.search(r",\s", text):
-        right = ", ".join(f'"{part.strip()}"' for part in text.split(",") if part.strip())
-        return f"several values of `{name}` in one text", f"write {name}: [{right}]"
+def _misfit(name: str, text: str, sign: str | None) -> tuple[str, str] | None:
+    """What is wrong with one pattern of this dimension, and what would be right in its place."""
+    if "," in text:
+        parts = [part.strip() for part in text.strip("[]").split(",") if part.strip()]
+        right = ", ".join(json.dumps(part, ensure_ascii=False) for part in parts)
+        if sign is None:
+            return f"several values of `{name}` in one text", f"write {name}: [{right}]"
+        return f"several values of `{name}` in one text", f"write {name}: {{not: [{right}]}}"
     if name == "harness_id" and "/" in text:
         harness, _, model = text.partition("/")
+        if sign is not None:
+            return (
+                "a harness and a model in one exclusion",
+                f"exclude one of them: harness_id: {{not: {json.dumps(harness)}}}, "
+                f"or model_id: {{not: {json.dumps(model)}}}",
+            )
         return (
             "a harness and a model in one clause",
             f'write two clauses: harness_id: "{harness}" and model_id: "{model}"',
         )
     if name == "phase" and not any(like(text, phase) for phase in PHASES):
         near = nearest(text, PHASES)
+        written = json.dumps(sign + near) if sign and near else near
         return (
             f"there is no phase {clipped(text)!r}",
-            f"write `{near}`" if near else f"phases are {', '.join(PHASES)}",
+            f"write `{written}`" if near else f"phases are {', '.join(PHASES)}",
         )
     return None
 

@@ -153,9 +153,29 @@ def _removed(docs: list[Doc]) -> dict[str, str]:
             else:
                 left.append(path)
         if len(left) == len(undecided):
-            kept.add(left.pop(0))  # a ring: the most precedent one of it is told
+            first = _in_ring(left, against)
+            kept.add(first)  # the most precedent one of its ring is told
+            left.remove(first)
         undecided = left
     return gone
+
+
+def _in_ring(undecided: list[str], against: Mapping[str, list[str]]) -> str:
+    """The first that stands in a ring of overrides over which no other ring decides."""
+    above = {path: _above(path, set(undecided), against) for path in undecided}
+    return next(path for path in undecided if all(path in above[each] for each in above[path]))
+
+
+def _above(path: str, among: set[str], against: Mapping[str, list[str]]) -> set[str]:
+    """Those that override it, or one that does, and so on."""
+    found: set[str] = set()
+    todo = [path]
+    while todo:
+        for each in against.get(todo.pop(), []):
+            if each in among and each not in found:
+                found.add(each)
+                todo.append(each)
+    return found
 
 
 def _missed(doc: Doc, context: Context) -> Missed:

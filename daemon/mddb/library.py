@@ -2,18 +2,20 @@
 
 Invariants:
 
-- A file is read when its inode, ctime or size differ from those it was read with, and at no other time.
+- A file is read when its inode, ctime or size differ from those it was read with, and at no other time. What is
+  written after it was read has another ctime: one that changed a moment ago is read when the clock has gone on.
 - What is told can be read again later: a resolve ends with a revision that holds all documents as they were read.
 - A document that cannot be read is one with a problem. A disk that refuses is an OSError, as everywhere.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -22,6 +24,7 @@ from daemon.errors import NotNow, Problem
 from daemon.mddb import schema
 from daemon.mddb.compose import compose, concerned, project_path
 from daemon.mddb.resolver import Context, DatabaseFault, Instruction, Project, Skill, SkillFile
+from daemon.mddb.revisions import blob_id
 from daemon.mddb.schema import POLICY, Doc
 from daemon.spool.frontmatter import MAX_FILE
 
@@ -31,8 +34,16 @@ FOLDERS = ("instructions", "projects", "skills", "sidecar")
 TRIES, PAUSE = 10, 0.02
 #: The most that is placed of one skill: files, bytes.
 SKILL_FILES, SKILL_BYTES = 200, 10 << 20
+#: Seconds; the clock of a file system moves in steps, of 10 ms at most.
+STEP = 0.02
+#: How many seconds what a scan has found counts for who asks only whether something can be told.
+FRESH = 1.0
+#: What people call a Markdown file. Only `.md` is a document.
+MARKDOWN = (".md", ".mdc", ".mdx", ".markdown")
 
 _Signature: TypeAlias = tuple[int, int, int, int]
+#: What a file was read with, what it says, and its bytes; None: it cannot be read.
+_Read: TypeAlias = tuple[_Signature, Doc, bytes | None]
 
 
 class Recorder(Protocol):
@@ -45,6 +56,20 @@ class Recorder(Protocol):
         ...
 
 
+class Unrecorded:
+    """Keeps nothing: for those who only look at the database."""
+
+    def __init__(self, ids: Callable[[bytes], str] = blob_id) -> None:
+        """ids: how the repository names a content."""
+        self._ids = ids
+
+    def blob_id(self, data: bytes) -> str:
+        return self._ids(data)
+
+    def record(self, documents: Mapping[str, str], new: Mapping[str, bytes]) -> str | None:
+        return None
+
+
 class Library:
     """The database of a workspace. `root` is its md-db. Several threads may ask at once."""
 
@@ -55,6 +80,9 @@ class Library:
         self._known: dict[str, tuple[_Signature, Doc]] = {}
         self._unrecorded: dict[str, bytes] = {}
         self._faulty: dict[str, Doc] = {}
+        self._walked = -FRESH
+        #: What was looked at by itself.
+        self._single: dict[str, tuple[_Signature, Doc]] = {}
         self._lock = threading.Lock()
 
     # -- the port
@@ -80,7 +108,8 @@ class Library:
             names = os.listdir(self.root / "projects")
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(name[:-3] for name in names if schema.kind_of(f"projects/{name}") == "project")
+        paths = (_shown(f"projects/{name}") for name in names)
+        return sorted(schema.name_of(path) for path in paths if schema.kind_of(path) == "project")
 
     def files(self, skill: Skill) -> Iterator[SkillFile]:
         if not skill.folder:
@@ -108,8 +137,8 @@ class Library:
             if denial.clauses.match(context) is not None:
                 line = f", line {denial.line}" if denial.line is not None else ""
                 return f"{denial.why} (md-db/{POLICY}{line})"
-        if told and (faulty := self._still_faulty(context)):
-            raise DatabaseFault(faulty)
+        if told:
+            self._check(context)
         return None
 
     def _content(self, path: Path) -> tuple[bytes, os.stat_result]:
@@ -124,71 +153,102 @@ class Library:
             return dict(self._scan())
 
     def strays(self) -> list[str]:
-        """Markdown files of md-db that are no documents: nothing of them is ever told. Raises OSError."""
-        found = []
-        for path, _ in self._walk(self.root, "", set()):
-            top = path.split("/")[0]
-            in_skill = top == "skills" and path.count("/") >= 2
-            readme = path.rsplit("/", 1)[-1].lower() == "readme.md"
-            if schema.kind_of(path) is None and top != "evals" and not readme and not in_skill:
-                found.append(path)
-        return sorted(found)
+        """Markdown files of md-db that are no documents: nothing of them is ever told. Raises OSError.
+
+        What lies in the folder of a skill belongs to it, and a README is for people.
+        """
+        paths = [_shown(path) for path, _ in self._walk(self.root, "")]
+        skills = tuple(path.removesuffix("SKILL.md") for path in paths if schema.folder_of(path))
+        return sorted(
+            path
+            for path in paths
+            if schema.kind_of(path) is None
+            and not path.startswith(skills)
+            and path.rsplit("/", 1)[-1].lower() != "readme.md"
+        )
 
     # -- reading
 
     def _scan(self) -> dict[str, Doc]:
         found: dict[str, tuple[_Signature, Doc]] = {}
         for folder in FOLDERS:
-            for path, signature in self._walk(self.root / folder, f"{folder}/", set()):
-                if schema.kind_of(path) is not None:
-                    found[path] = self._look(path, signature)
+            for path, signature in self._walk(self.root / folder, f"{folder}/"):
+                known = self._known.get(path)
+                if known is not None and known[0] == signature:
+                    found[path] = known
+                elif schema.kind_of(path) is not None and (read := self._look(path, signature)) is not None:
+                    found[_shown(path)] = read
         for path in self._known.keys() - found.keys():
             self._unrecorded.pop(path, None)
         self._known = found
-        docs = {path: doc for path, (_, doc) in sorted(found.items())}
+        self._walked = time.monotonic()
+        docs = {path: found[path][1] for path in sorted(found)}
         self._faulty = {path: doc for path, doc in docs.items() if doc.problems and doc.kind != "skill"}
         return docs
 
     def _walk(
-        self, folder: Path, prefix: str, above: set[tuple[int, int]]
+        self, folder: Path, prefix: str, above: frozenset[tuple[int, int]] = frozenset()
     ) -> Iterator[tuple[str, _Signature | None]]:
         """(path, signature) of every Markdown file below; None: it leads nowhere. A link to a folder is one."""
         try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            if not above:
+                facts = os.stat(folder)
+                above = frozenset({(facts.st_dev, facts.st_ino)})
+            with os.scandir(folder) as listing:
+                entries = list(listing)
         except (FileNotFoundError, NotADirectoryError):
             return
-        except PermissionError:
-            # Nothing of it can be told, and that must not go unseen.
-            yield f"{prefix}{'SKILL' if prefix.count('/') > 1 else '*'}.md", None
+        except OSError as error:
+            if error.errno in DISK_ERRORS - ONE_FILE:
+                raise
+            yield _all_of(prefix), None
             return
         for entry in entries:
             if entry.name.startswith("."):
                 continue
+            path = prefix + entry.name
             try:
                 facts = entry.stat()
             except OSError as error:
                 if error.errno in DISK_ERRORS - ONE_FILE:
                     raise
-                if entry.name.endswith(".md"):
-                    yield prefix + entry.name, None
+                if error.errno == errno.ENOENT and not entry.is_symlink():
+                    continue  # gone since it was listed
+                if entry.name.lower().endswith(MARKDOWN):
+                    yield path, None
+                elif "." not in entry.name and entry.is_symlink():
+                    yield _all_of(f"{path}/"), None  # a link to a folder, by its name
                 continue
-            if stat.S_ISDIR(facts.st_mode):
+            markdown = entry.name.lower().endswith(MARKDOWN)
+            if not stat.S_ISDIR(facts.st_mode):
+                if markdown:
+                    yield path, _signature(facts)
+            elif markdown and schema.kind_of(path) is not None:
+                yield path, _signature(facts)  # not passed over: it stands where a document is meant
+            else:
                 here = (facts.st_dev, facts.st_ino)
-                if here not in above and not (prefix == "" and entry.name == "evals"):
-                    yield from self._walk(folder / entry.name, f"{prefix}{entry.name}/", above | {here})
-            elif entry.name.endswith(".md"):
-                yield prefix + entry.name, _signature(facts)
+                if here not in above and path != "evals":
+                    yield from self._walk(folder / entry.name, f"{path}/", above | {here})
 
-    def _look(self, path: str, signature: _Signature | None) -> tuple[_Signature, Doc]:
-        known = self._known.get(path)
-        if known is not None and known[0] == signature:
-            return known
+    def _look(self, path: str, signature: _Signature | None) -> tuple[_Signature, Doc] | None:
+        """What a file of the walk says now; None: it has gone."""
+        shown = _shown(path)
+        if shown != path:
+            return (0, 0, 0, 0), _unreadable(shown, "its name is not UTF-8", "rename it")
         if signature is None:
             return (0, 0, 0, 0), _unreadable(path, "cannot be looked at, or is a link that leads nowhere")
-        return self._read(path, signature, TRIES)
+        read = self._read(path, signature, TRIES)
+        if read is None:
+            return None
+        if read[2] is not None:
+            self._unrecorded[path] = read[2]
+        return read[0], read[1]
 
     def _one(self, path: str) -> Doc | None:
-        """One document, looked at by itself; None: it is not there. Raises OSError."""
+        """One document, looked at by itself; None: it is not there. Raises OSError.
+
+        Beside what a scan knows: who asks for one document never waits until all have been read.
+        """
         try:
             signature = _signature(os.stat(self.root / path))
         except (FileNotFoundError, NotADirectoryError):
@@ -196,20 +256,23 @@ class Library:
         except OSError as error:
             if error.errno in DISK_ERRORS - ONE_FILE:
                 raise
+            if error.errno == errno.ENAMETOOLONG:
+                return None
             return _unreadable(path, error.strerror or str(error))
-        known = self._known.get(path)
+        known = self._single.get(path)
         if known is None or known[0] != signature:
-            known = self._known[path] = self._read(path, signature, 1)
+            read = self._read(path, signature, 1)
+            if read is None:
+                return None
+            known = self._single[path] = read[0], read[1]
         return known[1]
 
-    def _read(self, path: str, signature: _Signature, tries: int) -> tuple[_Signature, Doc]:
-        """Read a document anew. The signature is that of the bytes that were read."""
+    def _read(self, path: str, signature: _Signature, tries: int) -> _Read | None:
+        """Read a document anew; None: it has gone. The signature is that of the bytes that were read."""
         if signature[3] > MAX_FILE:
-            return signature, _unreadable(
-                path, f"the file has {signature[3]} bytes, the most is {MAX_FILE}", "put the rest elsewhere"
-            )
+            why = f"the file has {signature[3]} bytes, the most is {MAX_FILE}"
+            return signature, _unreadable(path, why, "put the rest elsewhere"), None
         try:
-            path.encode()
             with self._files.opened(Path(os.path.realpath(self.root / path))) as opened:
                 for attempt in range(tries):
                     try:
@@ -218,20 +281,22 @@ class Library:
                     except NotNow:
                         if attempt < tries - 1:
                             time.sleep(PAUSE)
+                # Before the bytes: what somebody writes meanwhile is then seen the next time.
+                facts = os.fstat(opened.fd)
+                signature = _signature(facts)
+                if 0 <= (age := time.time() - facts.st_ctime) < STEP:
+                    time.sleep(STEP - age)
                 data = opened.read(MAX_FILE)
-                signature = _signature(os.fstat(opened.fd))
-        except UnicodeEncodeError:
-            return signature, _unreadable(path, "its name is not UTF-8", "rename it")
+        except FileNotFoundError:
+            return None
         except NotNow as error:
-            return signature, _unreadable(path, str(error), "put a regular file there")
+            return signature, _unreadable(path, str(error), "put a regular file there"), None
         except OSError as error:
             if error.errno in DISK_ERRORS - ONE_FILE:
                 raise
-            return signature, _unreadable(
-                path, f"cannot be read: {error.strerror or error}", "make it readable for you"
-            )
-        self._unrecorded[path] = data
-        return signature, schema.parse(path, self._recorder.blob_id(data), data)
+            why = f"cannot be read: {error.strerror or error}"
+            return signature, _unreadable(path, why, "make it readable for you"), None
+        return signature, schema.parse(path, self._recorder.blob_id(data), data), data
 
     def _record(self, docs: Mapping[str, Doc]) -> str | None:
         readable = {path: doc.sha for path, doc in docs.items() if doc.sha}
@@ -240,27 +305,24 @@ class Library:
         self._unrecorded.clear()
         return revision
 
-    def _still_faulty(self, context: Context) -> dict[str, tuple[Problem, ...]]:
-        found = {}
-        for path, doc in list(self._faulty.items()):
-            if concerned(doc, context):
-                now = self._one(path)
-                if now is not None and now.problems and concerned(now, context):
-                    found[path] = now.problems
-        return found
+    def _check(self, context: Context) -> None:
+        """Raise `DatabaseFault` where a session would be told what cannot be read. Before a track is claimed for it.
 
-
-class Unrecorded:
-    """Only looks: nothing that it reads has to be found again."""
-
-    def __init__(self, ids: Recorder) -> None:
-        self._ids = ids
-
-    def blob_id(self, data: bytes) -> str:
-        return self._ids.blob_id(data)
-
-    def record(self, documents: Mapping[str, str], new: Mapping[str, bytes]) -> str | None:
-        return None
+        Who reads just now is not waited for: then the start itself finds out.
+        """
+        stale = time.monotonic() - self._walked > FRESH or any(
+            (now := self._one(path)) is None or (now.sha, now.problems) != (doc.sha, doc.problems)
+            for path, doc in list(self._faulty.items())
+            if concerned(doc, context)
+        )
+        if stale and self._lock.acquire(blocking=False):
+            try:
+                self._scan()
+            finally:
+                self._lock.release()
+        if any(concerned(doc, context) for doc in list(self._faulty.values())):
+            # Another one may override it.
+            compose([doc for _, doc in list(self._known.values())], context)
 
 
 def rebuild(context: Context, contents: Mapping[str, bytes], ids: Recorder, revision: str) -> Instruction:
@@ -271,6 +333,20 @@ def rebuild(context: Context, contents: Mapping[str, bytes], ids: Recorder, revi
         if schema.kind_of(path) is not None
     )
     return compose(docs, context, revision)
+
+
+def _shown(path: str) -> str:
+    """A path that can be printed and recorded: what is not UTF-8 in it is escaped."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(path).decode("utf-8", "backslashreplace")
+    return path
+
+
+def _all_of(prefix: str) -> str:
+    """What stands for the documents of a folder that cannot be looked into: that must not go unseen."""
+    return prefix + ("SKILL.md" if prefix.startswith("skills/") and prefix != "skills/" else "*.md")
 
 
 def _signature(facts: os.stat_result) -> _Signature:

@@ -243,10 +243,10 @@ class Resolver(Protocol):
         ...
 
     def denied(self, context: Context, *, told: bool) -> str | None:
-        """Why the policy forbids this harness with this model; None: it does not. Quick: reads at most what it knows.
+        """Why the policy forbids this harness with this model; None: it does not. Asked before a track is claimed.
 
-        told: the harness reads instructions. Raises `DatabaseFault` where the policy cannot be read, or a document
-        that the last `resolve` found faulty still is, and may be told here; OSError.
+        told: the harness reads instructions. Raises `DatabaseFault` where the policy cannot be read, or what would be
+        told here; OSError.
         """
         ...
 

@@ -130,6 +130,7 @@ class Revisions:
         self._unwritten |= {documents[path]: data for path, data in new.items()}
         last, state = self._last, self._state()
         if last is not None and state == last.state and dict(documents) == last.documents:
+            self._unwritten.clear()
             return last.revision
         self._last = None
         try:
@@ -163,12 +164,13 @@ class Revisions:
 
     def _held(
         self, git: _Git, head: _Commit | None, tip: _Commit | None, documents: dict[str, str], whole: bool
-    ) -> tuple[str, str]:
+    ) -> tuple[str, str | None]:
         """(the commit that holds the documents, the newest one of ours)"""
         trees = {commit.id: git.tree(commit.id, self._folder.name) for commit in (head, tip) if commit}
         if head is not None and self._holds(trees[head.id], documents):
-            if tip is not None and head.id in (tip.id, *tip.parents):
-                return head.id, tip.id
+            # That it cannot be kept from the person's own git is no reason to do without it.
+            if whole or (tip is not None and head.id in (tip.id, *tip.parents)):
+                return head.id, tip.id if tip is not None else None
             return head.id, git.write(f"{_SUBJECT}keeps {head.id[:12]}\n", head, tip, head.tree, [])
         if tip is not None and self._holds(trees[tip.id], documents):
             return tip.id, tip.id

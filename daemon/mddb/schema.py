@@ -6,6 +6,7 @@ rest. Every fault is reported at once, with its line. Pure: paths and bytes in, 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ KEYS: Final[Mapping[Kind, tuple[str, ...]]] = {
     "policy": ("deny",),
     "translation": (),
 }
-_FOLDER: Final[Mapping[Kind, str]] = {
+LABELS: Final[Mapping[Kind, str]] = {
     "instruction": "an instruction",
     "skill": "a skill",
     "sidecar": "a sidecar rule",
@@ -45,10 +46,70 @@ _FOLDER: Final[Mapping[Kind, str]] = {
     "policy": "the router's policy",
     "translation": "a translation between harnesses",
 }
+#: What each key means, its form, and an example; for the generated reference.
+MEANING: Final[Mapping[str, tuple[str, str, str]]] = {
+    "applies_when": (
+        "When the document applies: dimensions and what they must be. Without it, it applies always, first, and with "
+        "the lowest precedence.",
+        "a mapping of harness_id, model_id, project_id, kind, phase",
+        'applies_when: {harness_id: [claude-code, "open*"], kind: {not: docs}}',
+    ),
+    "order": (
+        "Among equally specific documents; higher comes later.",
+        "a whole number; default 0",
+        "order: 10",
+    ),
+    "overrides": (
+        "Documents that are not told when this one is.",
+        "a list of paths below md-db, or of names in the same folder",
+        "overrides: [instructions/committing.md]",
+    ),
+    "globs": (
+        "The files that it is about; told as a line above its text.",
+        "a list of globs",
+        'globs: ["src/**/*.ts"]',
+    ),
+    "name": ("What the skill is called; default: its folder or file.", "text", "name: find-the-cause"),
+    "description": (
+        "What it is, in a sentence. Of a skill without clauses it is what an agent chooses by.",
+        "text",
+        "description: How to find the cause of a failure",
+    ),
+    "rule": ("What a sidecar rule watches.", "scope, commit, focus or budget", "rule: scope"),
+    "action": ("What it does then.", "flag, message or interrupt; default flag", "action: message"),
+    "at": ("From where on.", "text", 'at: "80%"'),
+    "repository": (
+        "Where the project lies; without it each track works in an empty repository of its own.",
+        "a path or an address",
+        "repository: ~/src/checkout-service",
+    ),
+    "base": ("The branch that work begins from.", "text", "base: main"),
+    "setup": ("Commands that make a fresh copy ready.", "a list of commands", 'setup: ["npm ci"]'),
+    "scope": ("What its tracks may write to.", "a list of globs", 'scope: ["src/**", "tests/**"]'),
+    "done_when": (
+        "Checks that are added to those of each of its tracks.",
+        "as in a track",
+        'done_when: [{run: pytest -q}, "the changelog is up to date"]',
+    ),
+    "deny": (
+        "What must not be started: the dimensions as in applies_when, and why.",
+        "a list of mappings",
+        'deny: [{harness_id: claude-code, model_id: "gpt-*", why: it speaks another API}]',
+    ),
+    "version": ("For people: which version of the text it is.", "text", "version: 2"),
+    "title": ("For people.", "text", "title: Committing"),
+    "imported": (
+        "Written by `mh mddb import`: from where, and what it said above its text.",
+        "a mapping",
+        "",
+    ),
+}
 RULES: Final = ("scope", "commit", "focus", "budget")
 ACTIONS: Final = ("flag", "message", "interrupt")
 _PROJECT_ID = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 #: Words of the standard for skills that look like a slip of one of ours.
+#: Words that nobody else's skills have.
+_OURS = frozenset(name for name in clauses.DIMENSIONS if name.endswith("_id"))
 _FOREIGN = frozenset(("names", "model", "models", "action", "actions", "atlas"))
 
 
@@ -66,6 +127,7 @@ class Doc:
     """One document, read. The fields of other kinds than its own are empty.
 
     path: relative to md-db. sha: git's id of its bytes. clauses: None without any. folder: of a skill that is one.
+    lines: on which line a key stands, and an entry of it: ``applies_when``, ``applies_when.kind``, ``overrides.0``.
     problems: what is wrong with it; then the other fields hold what could be read.
     pair: the harnesses of a translation, from and to, joined by ``-``.
     """
@@ -104,11 +166,13 @@ def kind_of(path: str) -> Kind | None:
     pure = PurePosixPath(path)
     if pure.suffix != ".md" or any(part.startswith(".") for part in pure.parts):
         return None
+    if ".sync-conflict-" in pure.name:  # another state of a document: both must not be told
+        return None
     # In a skill's own folder every file but SKILL.md belongs to it.
     if pure.parts[0] == "skills" and len(pure.parts) > 1:
-        if pure.name == "SKILL.md" and len(pure.parts) >= 3:
-            return "skill"
-        return "skill" if len(pure.parts) == 2 and pure.stem.lower() != "readme" else None
+        if len(pure.parts) >= 3:
+            return "skill" if pure.name == "SKILL.md" else None
+        return "skill" if pure.stem.lower() not in ("readme", "skill") else None
     if pure.stem.lower() == "readme":
         return None
     if pure.parts[0] == "instructions" and len(pure.parts) > 1:
@@ -127,17 +191,25 @@ def parse(path: str, sha: str, data: bytes) -> Doc:
     try:
         document = frontmatter.read(data)
     except DocumentError as error:
-        return Doc(path, sha, kind, folder=_folder(path), name=_name(path), problems=error.problems)
+        return Doc(path, sha, kind, folder=folder_of(path), name=name_of(path), problems=error.problems)
     return _Reading(path, sha, kind, document).doc()
 
 
-def _folder(path: str) -> str:
-    return path.removesuffix("/SKILL.md") if path.endswith("/SKILL.md") else ""
+def folder_of(path: str) -> str:
+    """The folder of a skill that is one, relative to md-db; "" for every other document."""
+    found = path.startswith("skills/") and path.endswith("/SKILL.md") and path.count("/") > 1
+    return path.removesuffix("/SKILL.md") if found else ""
 
 
-def _name(path: str) -> str:
+def name_of(path: str) -> str:
+    """What a document is called by its place: the file's stem, or the folder of a skill."""
     pure = PurePosixPath(path)
     return pure.parent.name if pure.name == "SKILL.md" else pure.stem
+
+
+def _as_clause(key: str, value: Value) -> str:
+    shown = json.dumps(clipped(value), ensure_ascii=False) if isinstance(value, str) else "..."
+    return f"write `applies_when: {{{key}: {shown}}}`"
 
 
 class _Reading:
@@ -154,9 +226,9 @@ class _Reading:
             found = clauses.read(meta["applies_when"], ("applies_when",), self._bad)
         repository = self._text("repository") if "repository" in own else None
         pair = _TRANSLATION.fullmatch(self.path)
-        if self.kind == "project" and not _PROJECT_ID.fullmatch(_name(self.path)):
+        if self.kind == "project" and not _PROJECT_ID.fullmatch(name_of(self.path)):
             self._problem(
-                f"{_name(self.path)!r} cannot be a project's id",
+                f"{name_of(self.path)!r} cannot be a project's id",
                 "name the file with a-z, 0-9, '-', '_' and '.', for example projects/checkout-service.md",
             )
         name, description = self._text("name") if "name" in own else None, self._text("description")
@@ -169,10 +241,10 @@ class _Reading:
             has_clauses="applies_when" in own and "applies_when" in meta,
             order=self._whole("order") if "order" in own else 0,
             overrides=self._overrides() if "overrides" in own else (),
-            globs=self._texts("globs") if "globs" in own else (),
-            name=name or _name(self.path),
+            globs=self._globs() if "globs" in own else (),
+            name=name or name_of(self.path),
             description=" ".join((description or "").split()),
-            folder=_folder(self.path) if self.kind == "skill" else "",
+            folder=folder_of(self.path),
             repository=repository,
             base=self._text("base") if "base" in own else None,
             setup=self._texts("setup") if "setup" in own else (),
@@ -180,7 +252,9 @@ class _Reading:
             done_when=self._done_when() if "done_when" in own else None,
             deny=self._deny() if "deny" in own else (),
             pair=pair["pair"] if pair is not None else "",
-            lines={str(where[0]): line for where, line in self.document.lines.items() if len(where) == 1},
+            lines={
+                ".".join(map(str, at)): line for at, line in self.document.lines.items() if len(at) in (1, 2)
+            },
         )
         if self.kind == "sidecar":
             doc = self._sidecar(doc)
@@ -210,18 +284,19 @@ class _Reading:
                 # A skill of somebody else's may have any key; only what was meant as ours must not be lost.
                 if near in _ORDERED and key not in _FOREIGN:
                     self._bad((key,), f"there is no key `{key}`", f"write `{near}`", value)
+                elif key in _OURS:
+                    self._bad((key,), f"there is no key `{key}`", _as_clause(key, value), value)
                 continue
             if key in everything:
                 kinds = [kind for kind, keys in KEYS.items() if key in keys]
-                hint = f"take it out: it belongs to {' or '.join(_FOLDER[kind] for kind in kinds)}"
+                hint = f"take it out: it belongs to {' or '.join(LABELS[kind] for kind in kinds)}"
             elif near is not None:
                 hint = f"write `{near}`"
-            elif key in clauses.SPELLINGS:
-                shown = clipped(value) if isinstance(value, str) else "..."
-                hint = f"write `applies_when: {{{key}: {shown}}}`"
+            elif key in clauses.SPELLINGS and "applies_when" in own:
+                hint = _as_clause(key, value)
             else:
                 hint = f"take it out; keys here are {', '.join(own)}"
-            self._bad((key,), f"there is no key `{key}` in {_FOLDER[self.kind]}", hint, value)
+            self._bad((key,), f"there is no key `{key}` in {LABELS[self.kind]}", hint, value)
 
     def _text(self, key: str) -> str | None:
         value = self.meta.get(key)
@@ -246,6 +321,10 @@ class _Reading:
                 )
         return tuple(found)
 
+    def _globs(self) -> tuple[str, ...]:
+        """Other programs have them in one text, with commas."""
+        return tuple(part for text in self._texts("globs") for part in re.split(r",\s+", text) if part)
+
     def _whole(self, key: str) -> int:
         text = self._text(key)
         if text is None:
@@ -259,7 +338,7 @@ class _Reading:
         """Paths relative to md-db; a bare name is one of the same folder."""
         found = []
         for text in self._texts("overrides"):
-            path = text.removeprefix("./").removeprefix("md-db/")
+            path = str(PurePosixPath(text.removeprefix("./").removeprefix("md-db/")))
             if "/" not in path:
                 path = str(PurePosixPath(self.path).parent / path)
             if not path.endswith(".md"):

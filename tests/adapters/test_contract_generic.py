@@ -51,3 +51,20 @@ class TestBriefAsStandardInput(Bash):
 
     def brief_verbatim(self, text: bytes) -> bytes:
         return b"cat > seen\nexit\n" + text
+
+
+class TestInstructionsApart(Bash):
+    """Standing instructions and skills as paths of their own."""
+
+    def make_harness(self, tmp_path: Path) -> Harness:
+        argv = ["bash", "{brief}", "{instructions}", "{skills}"]
+        return Generic.from_settings("native", {"argv": argv})
+
+    def make_missing(self, tmp_path: Path) -> Harness:
+        return Generic.from_settings("native", {"argv": ["no-such-agent", "{instructions}"]})
+
+    def brief_verbatim(self, text: bytes) -> bytes:
+        return b'cp "$0" seen\nexit\n' + text
+
+    def brief_standing(self) -> bytes:
+        return b'cp "$1" instructed\nls "$2" > skilled\n'

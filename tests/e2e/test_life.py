@@ -188,7 +188,7 @@ def test_a_bad_file_that_is_corrected_in_time_runs(bench, waiting):
 def test_a_project_is_refused_with_a_reason(bench, waiting):
     bench.up()
     bench.drop("proj.md", "---\nproject_id: shop\nharness_id: shell\n---\nDo it\n")
-    waiting(lambda: "projects cannot be worked in yet" in json.dumps(bench.view()["needs_you"]), "the reason")
+    waiting(lambda: "there is no such project" in json.dumps(bench.view()["needs_you"]), "the reason")
 
 
 @pytest.mark.slow

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from adapters.errors import HarnessUnknown
 from adapters.ports import Capabilities, Harness, Probe
 from adapters.registry import Registry
+from daemon.errors import Problem
 from daemon.kernel.route import BELIEVE, NoRoute, Route, Router
+from daemon.mddb.resolver import Context, DatabaseFault, Nothing
 from daemon.tracks.track import Track
 
 
@@ -90,3 +92,37 @@ def test_the_real_shelf_never_chooses_the_shell_or_the_fake() -> None:
     answer = Router(registry, ["shell", "fake"]).route(Track(), 0.0)
     assert isinstance(answer, NoRoute)
     assert Router(registry, []).route(Track(harness_id="fake"), 0.0) == Route("fake", None, "explicit")
+
+
+@dataclass
+class Forbids(Nothing):
+    """A policy that forbids some harnesses, and a database in which something cannot be read."""
+
+    harnesses: tuple[str, ...] = ()
+    fault: bool = False
+
+    def denied(self, context: Context, *, told: bool) -> str | None:
+        if self.fault and told:
+            raise DatabaseFault({"instructions/a.md": [Problem("is odd", line=3)]})
+        return "so it is written" if context.harness_id in self.harnesses else None
+
+
+def test_what_the_policy_forbids_is_passed_over_or_told() -> None:
+    both = shelf(Installed("a"), Installed("b"))
+    router = Router(both, ["a", "b"], Forbids(("a",)))
+    assert router.route(Track(), 0.0) == Route("b", None, "preference")
+    answer = router.route(Track(harness_id="a", model_id="m"), 0.0)
+    assert isinstance(answer, NoRoute)
+    assert answer.why == "the policy forbids a/m: so it is written"
+    assert "router-policy.md" in answer.unblock
+    none = Router(both, ["a", "b"], Forbids(("a", "b"))).route(Track(), 0.0)
+    assert isinstance(none, NoRoute)
+    assert none.why == "the policy forbids a: so it is written; b: so it is written"
+
+
+def test_a_track_waits_while_what_it_has_to_be_told_cannot_be_read() -> None:
+    answer = Router(shelf(Installed("a")), ["a"], Forbids(fault=True)).route(Track(), 0.0)
+    assert isinstance(answer, NoRoute)
+    assert "md-db/instructions/a.md: line 3: is odd" in answer.why
+    scripts = Router(Registry(), [], Forbids(fault=True))
+    assert scripts.route(Track(harness_id="shell"), 0.0) == Route("shell", None, "explicit")

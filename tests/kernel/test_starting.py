@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from collections.abc import Iterator
@@ -14,13 +15,24 @@ from adapters import session as live
 from adapters.errors import AdapterError, BriefUnusable
 from adapters.fake import Fake
 from adapters.harnesses.shell import Shell
-from adapters.ports import Ended, Harness, NotStarted
+from adapters.ports import Ended, Harness, NotStarted, Publish
 from adapters.testing import DirectTerminal, wait_for
 from daemon.durable import Files
 from daemon.git import GitError
 from daemon.kernel.contract import Receipt
 from daemon.kernel.scratch import Scratch
-from daemon.kernel.starting import Start, environment, failed_receipts, find_place, start, typed
+from daemon.kernel.starting import (
+    Start,
+    environment,
+    failed_receipts,
+    find_place,
+    phase_after,
+    provenance,
+    start,
+    typed,
+)
+from daemon.mddb.library import Library, Unrecorded
+from daemon.mddb.resolver import DatabaseFault, Nothing, Resolver
 from daemon.spool.sessions import Claim
 from daemon.tracks.track import load
 
@@ -38,6 +50,16 @@ class Desk:
     terminal: DirectTerminal = field(default_factory=DirectTerminal)
     files: Files = field(default_factory=Files)
     made: list[Path] = field(default_factory=list)
+    database: Resolver = field(default_factory=Nothing)
+
+    def library(self, **documents: str) -> Path:
+        """From here on it is asked what these instructions say. Returns where they lie."""
+        folder = self.root / "ws/md-db/instructions"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in documents.items():
+            (folder / f"{name}.md").write_text(text)
+        self.database = Library(folder.parent, self.files, Unrecorded())
+        return folder
 
     def order(
         self, attempt: int = 1, *, task: bytes = TASK, harness: Harness | None = None, **facts: object
@@ -60,8 +82,8 @@ class Desk:
         )
         return replace(order, **facts)  # type: ignore[arg-type]
 
-    def start(self, order: Start) -> None:
-        start(order, self.scratch, self.terminal, self.files.publish)
+    def start(self, order: Start, publish: Publish | None = None) -> None:
+        start(order, self.scratch, self.terminal, publish or self.files.publish, self.database)
 
     def ended(self, order: Start) -> Ended:
         def look() -> Ended | None:
@@ -283,3 +305,90 @@ def test_receipts_that_are_none_are_read_past(tmp_path: Path) -> None:
 def test_an_inbox_that_is_a_file_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "inbox").write_text("a file")
     assert typed(tmp_path) == []
+
+
+# -- what it is told -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_what_the_harness_got_is_what_the_record_says_though_the_database_changed_meanwhile(
+    desk: Desk, step: int
+) -> None:
+    folder = desk.library(a="Be quick.")
+    order, count = desk.order(), 0
+
+    def publish(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+        nonlocal count
+        if count == step:
+            raise DiesAt(path.name)
+        count += 1
+        desk.files.publish(path, data, mode=mode)
+
+    try:
+        desk.start(order, publish)
+    except DiesAt:
+        assert isinstance(live.status(order.session), NotStarted)
+    (folder / "a.md").write_text("Be slow.")
+    (folder / "b.md").write_text("Be kind.")
+    for _ in range(2):
+        desk.start(order)
+    desk.ended(order)
+    place = find_place(order.session)
+    assert place is not None
+    got = (place.path / "brief").read_text()
+    assert got == (order.session / "brief.md").read_text()
+    told = [each["path"] for each in provenance(order.session)["told"]]
+    if "Be quick" in got:
+        assert told == ["instructions/a.md"]
+    else:
+        assert "Be slow.\n\nBe kind." in got
+        assert told == ["instructions/a.md", "instructions/b.md"]
+
+
+def test_a_harness_that_reads_no_instructions_gets_the_task_alone(desk: Desk) -> None:
+    desk.library(a="Be quick.")
+    order = desk.order(task=b"```sh\ntrue\n```\n", harness=Shell())
+    desk.start(order)
+    desk.ended(order)
+    assert (order.session / "brief.md").read_bytes() == b"```sh\ntrue\n```\n"
+    assert provenance(order.session) == {}
+
+
+def test_nothing_is_started_half_told(desk: Desk) -> None:
+    folder = desk.library(a="Be quick.", b="---\nordr: 1\n---\nBe kind.")
+    order = desk.order()
+    with pytest.raises(DatabaseFault, match=r"md-db/instructions/b\.md: line 2, ordr: there is no key"):
+        desk.start(order)
+    assert isinstance(live.status(order.session), NotStarted)
+    assert not (order.session / "brief.md").exists()
+    (folder / "b.md").write_text("Be kind.")
+    desk.start(order)
+    assert desk.ended(order).code == 0
+
+
+@pytest.mark.parametrize(
+    ("ends", "phase"),
+    [
+        ([], ("spawn", "")),
+        (["interrupt/cancelled"], ("spawn", "")),
+        (["incomplete"], ("retry", "")),
+        (["crash/exit_1"], ("retry", "")),
+        (["blocked"], ("resume", "")),
+        (["clean"], ("resume", "")),
+        (["limit/five_hours"], ("resume", "")),
+        (["interrupt"], ("resume", "")),
+        (["swapped"], ("swap", "codex")),
+        (["interrupt/cancelled", "incomplete", "clean"], ("retry", "")),
+    ],
+)
+def test_what_a_session_is_to_those_before_it(
+    tmp_path: Path, ends: list[str], phase: tuple[str, str]
+) -> None:
+    earlier = []
+    for number, end in enumerate(ends):
+        session = tmp_path / str(number)
+        session.mkdir()
+        (session / "settle.json").write_text(json.dumps({"termination": end}))
+        (session / "claim.json").write_text(json.dumps({"extra": {"harness": "codex"}}))
+        earlier.append(session)
+    assert phase_after(earlier) == phase

@@ -582,6 +582,7 @@ def test_a_lock_that_was_left_behind_is_told(root: Path, agent_git: Git, revisio
     lock.touch()
     assert record(revisions, ODD) is None
     assert "lock" in revisions.refusal
+    assert recorded(revisions, ONE) == agent_git(root, "rev-parse", "HEAD")
     lock.unlink()
     assert recorded(revisions, ODD)
 
