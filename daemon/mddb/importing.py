@@ -43,6 +43,7 @@ INSTEAD_OF_AGENTS: Final[Mapping[str, SourceKind]] = {"CLAUDE.md": "claude", "GE
 #: Keys of a rule that say which files it is about.
 _GLOB_KEYS = ("globs", "applyTo", "paths")
 _EVERYTHING = frozenset(("*", "**", "**/*"))
+_RULES = frozenset(("cursor-rule", "copilot-rule", "claude-rule", "agent", "command", "skill"))
 _MOVED = ("description", "name", "alwaysApply", *_GLOB_KEYS)
 _BOM = "\ufeff"
 _KEY = re.compile(r"([A-Za-z_][\w-]*)[ \t]*:(?:[ \t]+(.*)|)$")
@@ -72,7 +73,8 @@ class Source:
     origin: its path, ``~`` for the home directory. name: what it is called where it comes from, with its folders.
     project: the id of the project whose repository it lies in; "": none, or it is the person's for all projects.
     inside: the folder of that repository that it is about; "": all. own: the harness in whose folder it lies.
-    excluded: harnesses that read another file instead. files: of a skill, all but SKILL.md, by relative path.
+    excluded: harnesses that read another file instead. also: what it is by other names, that are links to it.
+    files: of a skill, all but SKILL.md, by relative path.
     """
 
     origin: str
@@ -83,6 +85,7 @@ class Source:
     inside: str = ""
     own: str = ""
     excluded: tuple[str, ...] = ()
+    also: tuple[SourceKind, ...] = ()
     files: Mapping[str, SkillFile] | None = None
     notes: tuple[str, ...] = ()
 
@@ -127,7 +130,9 @@ def readable_text(data: bytes) -> str:
     """The text of a file. Raises DocumentError with the place where it stops being one."""
     if len(data) > MAX_FILE:
         raise DocumentError(
-            Problem(f"the file has more than {MAX_FILE} bytes", hint="split it; an agent reads it at every start")
+            Problem(
+                f"the file has more than {MAX_FILE} bytes", hint="split it; an agent reads it at every start"
+            )
         )
     try:
         text = data.decode("utf-8")
@@ -139,7 +144,9 @@ def readable_text(data: bytes) -> str:
             return text
         what, byte = "a NUL", "0x00"
     line = data.count(b"\n", 0, at) + 1
-    raise DocumentError(Problem(f"{what} ({byte} at byte {at})", line=line, hint="save the file as UTF-8 text"))
+    raise DocumentError(
+        Problem(f"{what} ({byte} at byte {at})", line=line, hint="save the file as UTF-8 text")
+    )
 
 
 # --- an import again --------------------------------------------------------------------------------------
@@ -369,9 +376,11 @@ class _Planning:
 
     def _readers(self) -> dict[str, object]:
         source = self.source
-        readers = READERS.get(source.kind, (source.own,) if source.own else ())
-        if readers:
-            return {"harness_id": list(readers)}
+        kinds = (source.kind, *source.also)
+        if all(kind in READERS for kind in kinds):
+            return {"harness_id": list(dict.fromkeys(name for kind in kinds for name in READERS[kind]))}
+        if source.own and not source.also:
+            return {"harness_id": [source.own]}
         return {"harness_id": {"not": list(source.excluded)}} if source.excluded else {}
 
     def _project(self) -> dict[str, object]:
@@ -390,8 +399,17 @@ class _Planning:
             return "", text
         if not front.strip():
             return front, body
-        if not any(_KEY.match(line.rstrip("\r")) for line in front.split("\n")):
-            self.notes.append("no key stands between its first two --- lines: they are taken as part of the text")
+        lines = [line.rstrip("\r") for line in front.split("\n")]
+        keys = any(map(_KEY.match, lines))
+        if keys and self.source.kind not in _RULES:
+            # Elsewhere two --- lines may be rules of the text, with a `Note: ...` between them.
+            keys = all(_KEY.match(line) or re.match(r"\s|#|- |\Z", line) for line in lines) or _composes(
+                front
+            )
+        if not keys:
+            self.notes.append(
+                "no key stands between its first two --- lines: they are taken as part of the text"
+            )
             return "", text
         return front, body
 
@@ -416,7 +434,9 @@ class _Planning:
             if isinstance(each, str):
                 yield from (part for part in _parts(each) if part)
             elif isinstance(each, list | dict):
-                self.notes.append(f"an entry of {key} is no text, and is left out; it is in imported.frontmatter")
+                self.notes.append(
+                    f"an entry of {key} is no text, and is left out; it is in imported.frontmatter"
+                )
 
     def _first_line(self) -> str:
         for line in self.body.split("\n"):
@@ -457,6 +477,14 @@ class _Planning:
         raise DocumentError(problem)
 
 
+def _composes(front: str) -> bool:
+    try:
+        StrictHandler().compose(front)
+    except DocumentError:
+        return False
+    return True
+
+
 def _check(path: str, data: bytes) -> None:
     if problems := schema.parse(path, "", data).problems:
         raise DocumentError(*problems)
@@ -476,7 +504,9 @@ def lenient(front: str) -> dict[str, Value]:
         if match is None:
             continue
         below: list[str] = []
-        while at < len(lines) and (not lines[at].strip() or lines[at][0] in " \t" or lines[at].startswith("- ")):
+        while at < len(lines) and (
+            not lines[at].strip() or lines[at][0] in " \t" or lines[at].startswith("- ")
+        ):
             below.append(lines[at])
             at += 1
         found[match[1]] = _value((match[2] or "").strip(), below)
