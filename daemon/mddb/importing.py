@@ -43,6 +43,7 @@ INSTEAD_OF_AGENTS: Final[Mapping[str, SourceKind]] = {"CLAUDE.md": "claude", "GE
 #: Keys of a rule that say which files it is about.
 _GLOB_KEYS = ("globs", "applyTo", "paths")
 _EVERYTHING = frozenset(("*", "**", "**/*"))
+_RULES = frozenset(("cursor-rule", "copilot-rule", "claude-rule", "agent", "command", "skill"))
 _MOVED = ("description", "name", "alwaysApply", *_GLOB_KEYS)
 _BOM = "\ufeff"
 _KEY = re.compile(r"([A-Za-z_][\w-]*)[ \t]*:(?:[ \t]+(.*)|)$")
@@ -72,7 +73,8 @@ class Source:
     origin: its path, ``~`` for the home directory. name: what it is called where it comes from, with its folders.
     project: the id of the project whose repository it lies in; "": none, or it is the person's for all projects.
     inside: the folder of that repository that it is about; "": all. own: the harness in whose folder it lies.
-    excluded: harnesses that read another file instead. files: of a skill, all but SKILL.md, by relative path.
+    excluded: harnesses that read another file instead. also: what it is by other names, that are links to it.
+    files: of a skill, all but SKILL.md, by relative path.
     """
 
     origin: str
@@ -83,6 +85,7 @@ class Source:
     inside: str = ""
     own: str = ""
     excluded: tuple[str, ...] = ()
+    also: tuple[SourceKind, ...] = ()
     files: Mapping[str, SkillFile] | None = None
     notes: tuple[str, ...] = ()
 
@@ -373,9 +376,11 @@ class _Planning:
 
     def _readers(self) -> dict[str, object]:
         source = self.source
-        readers = READERS.get(source.kind, (source.own,) if source.own else ())
-        if readers:
-            return {"harness_id": list(readers)}
+        kinds = (source.kind, *source.also)
+        if all(kind in READERS for kind in kinds):
+            return {"harness_id": list(dict.fromkeys(name for kind in kinds for name in READERS[kind]))}
+        if source.own and not source.also:
+            return {"harness_id": [source.own]}
         return {"harness_id": {"not": list(source.excluded)}} if source.excluded else {}
 
     def _project(self) -> dict[str, object]:
@@ -394,7 +399,14 @@ class _Planning:
             return "", text
         if not front.strip():
             return front, body
-        if not any(_KEY.match(line.rstrip("\r")) for line in front.split("\n")):
+        lines = [line.rstrip("\r") for line in front.split("\n")]
+        keys = any(map(_KEY.match, lines))
+        if keys and self.source.kind not in _RULES:
+            # Elsewhere two --- lines may be rules of the text, with a `Note: ...` between them.
+            keys = all(_KEY.match(line) or re.match(r"\s|#|- |\Z", line) for line in lines) or _composes(
+                front
+            )
+        if not keys:
             self.notes.append(
                 "no key stands between its first two --- lines: they are taken as part of the text"
             )
@@ -463,6 +475,14 @@ class _Planning:
                 return Plan(path, data, tuple(self.notes))
             problem = Problem("it would not read back as it is", hint="take it over by hand")
         raise DocumentError(problem)
+
+
+def _composes(front: str) -> bool:
+    try:
+        StrictHandler().compose(front)
+    except DocumentError:
+        return False
+    return True
 
 
 def _check(path: str, data: bytes) -> None:
