@@ -213,11 +213,10 @@ def updated(path: str, document: bytes, fresh: bytes) -> tuple[bytes, tuple[str,
             notes.append("what stands above its text was written at the first import, or by you, and stays")
     else:
         # A skill as it is: its own keys come from the source, what says when it applies is the person's.
-        mine = [key for key in ("applies_when", "order", "overrides") if key in old.spans]
+        mine = [key for key in old.spans if key in ("applies_when", "order", "overrides")]
         result = fresh
-        for key in mine:
-            if key in frontmatter.read(result).spans:
-                result = frontmatter.remove_block(result, key)
+        for key in ("applies_when", "order", "overrides"):
+            result = frontmatter.remove_block(result, key)
         lines = b"".join(document[old.spans[key].start : old.spans[key].end] for key in mine)
         if lines:
             result = _with_lines(result, lines)
@@ -361,7 +360,7 @@ class _Planning:
     def _plain(self) -> Plan:
         """An instruction for all; one that is a document of ours already keeps what stands above its text."""
         source = self.source
-        path = f"instructions/{slug(source.name)}.md"
+        path = _placed(f"instructions/{slug(source.name)}.md")
         try:
             read = frontmatter.read(source.data)
             if read.has_frontmatter and not schema.parse(path, "", source.data).problems:
@@ -448,8 +447,7 @@ class _Planning:
 
     def _document(self, path: str, meta: Mapping[str, object]) -> Plan:
         source = self.source
-        if schema.kind_of(path) not in ("instruction", "skill"):
-            path = another(path, source.origin)  # a name that means something else there
+        path = _placed(path)
         others = [key for key in self.values if key not in _MOVED]
         if others:
             self.notes.append(f"kept in imported.frontmatter, without effect here: {', '.join(others)}")
@@ -475,6 +473,13 @@ class _Planning:
                 return Plan(path, data, tuple(self.notes))
             problem = Problem("it would not read back as it is", hint="take it over by hand")
         raise DocumentError(problem)
+
+
+def _placed(path: str) -> str:
+    """This path, or another one where its name means something else there (router-policy, readme)."""
+    pure = PurePosixPath(path)
+    right = schema.kind_of(path) in ("instruction", "skill")
+    return path if right else str(pure.with_name(f"imported-{pure.name}"))
 
 
 def _composes(front: str) -> bool:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from daemon.durable import Files
-from daemon.errors import DocumentError, Problem
+from daemon.errors import DocumentError, NotNow, Problem
 from daemon.mddb import importing
 from daemon.mddb.importing import Imported, Plan, Source
 from daemon.mddb.schema import kind_of
@@ -68,6 +68,8 @@ class Intake:
         self._by_origin: dict[str, list[_Known]] = {}
         self._projects: dict[str, str] = {}
         self._made: dict[str, Outcome] = {}
+        #: What a dry run would have written.
+        self._unwritten: dict[str, bytes] = {}
         self._find_documents()
         self._find_projects()
 
@@ -95,7 +97,7 @@ class Intake:
         known = self._known(source.origin, source.sha256)
         there = self._content(plan.path)
         if known is None and there is not None and self._is_this(there, source, plan):
-            known = _Known(plan.path, source.sha256)
+            return Outcome("same", plan.path, source.origin, ("a document with this text is there",))
         if known is not None:
             if known.digest == source.sha256:
                 return Outcome("same", known.path, source.origin)
@@ -136,7 +138,7 @@ class Intake:
         if known is None and self._content(plan.path) == plan.data:
             there = (self._content(f"{folder}/{name}") == each.data for name, each in files.items())
             if all(there):
-                known = _Known(plan.path, _sha256(_json(digests)), digests)
+                return Outcome("same", plan.path, source.origin, ("a skill with these files is there",))
         if known is not None:
             if known.digest == _sha256(_json(digests)):
                 return Outcome("same", known.path, source.origin)
@@ -145,11 +147,14 @@ class Intake:
             return self._renew_skill(known, source, plan, digests)
         path = self._free(plan.path, source.origin)
         self._make_project(source)
-        if not self._dry_run:
-            self._put_folder(path.removesuffix("/SKILL.md"), source, plan, digests)
+        self._put_folder(path.removesuffix("/SKILL.md"), source, plan, digests)
         return Outcome("new", path, source.origin, plan.notes)
 
     def _put_folder(self, folder: str, source: Source, plan: Plan, digests: Mapping[str, str]) -> None:
+        if self._dry_run:
+            self._unwritten |= {f"{folder}/{name}": each.data for name, each in (source.files or {}).items()}
+            self._unwritten[f"{folder}/SKILL.md"] = plan.data
+            return
         place = self._root / folder
         temp = place.with_name(f".{place.name}.{secrets.token_hex(6)}.tmp")
         try:
@@ -267,10 +272,12 @@ class Intake:
 
     def _content(self, path: str) -> bytes | None:
         """The bytes of a file of the database; None: there is none."""
+        if path in self._unwritten:
+            return self._unwritten[path]
         try:
             with self._files.opened(Path(os.path.realpath(self._root / path))) as opened:
                 return opened.read(MAX_FILE if path.endswith(".md") else 64 << 20)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, NotNow):  # NotNow: no regular file, so no document
             return None
 
     def _free(self, path: str, origin: str) -> str:
@@ -295,23 +302,25 @@ class Intake:
     # -- writing
 
     def _publish(self, path: str, data: bytes, mode: int = 0o600) -> None:
-        if not self._dry_run:
-            self._files.make_dirs((self._root / path).parent)
-            self._files.publish(self._root / path, data, mode=mode)
+        if self._dry_run:
+            self._unwritten[path] = data
+            return
+        place = Path(
+            os.path.realpath(self._root / path)
+        )  # a person may keep a document elsewhere, behind a link
+        self._files.make_dirs(place.parent)
+        self._files.publish(place, data, mode=mode)
 
     def _replace(self, path: str, data: bytes, changed: bool, mode: int = 0o600) -> tuple[str, ...]:
         """Put a newer state in the place of an older one; one that somebody has changed stays, beside it."""
-        place = Path(os.path.realpath(self._root / path))
         if not changed:
-            self._publish(path, data, mode) if place == self._root / path else self._over(place, data, mode)
+            self._publish(path, data, mode)
             return ()
         if not self._dry_run:
+            place = Path(os.path.realpath(self._root / path))
             self._files.supplant(place, data)
-        return (f"what you had changed is kept beside it, as {Path(path).name}.odd-1 or the next number",)
-
-    def _over(self, place: Path, data: bytes, mode: int) -> None:
-        if not self._dry_run:
-            self._files.publish(place, data, mode=mode)
+            os.chmod(place, mode)
+        return (f"what was changed here is kept beside it: {path}.odd-1, or the next number",)
 
 
 def _clauses(data: bytes) -> object:

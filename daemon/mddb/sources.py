@@ -239,7 +239,7 @@ class _Search:
             return
         personal = self._personal(path)
         repository = None if personal is not None or kind == "plain" else self._repository(path)
-        inside = _inside(path, repository) if repository is not None else ""
+        inside = _inside(path, kind, repository) if repository is not None else ""
         if repository is None and personal is None and kind not in ("plain", "skill", "agent", "command"):
             notes.append(_FOR_ALL_NOTE)
         source = replace(
@@ -337,13 +337,14 @@ def _leads_out(path: Path, within: str) -> bool:
     return path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(within)
 
 
-def _inside(path: Path, repository: Path) -> str:
+def _inside(path: Path, kind: SourceKind, repository: Path) -> str:
     """The folder of the repository that a file is about; "": all of it."""
-    parts: list[str] = []
-    for part in path.relative_to(repository).parts[:-1]:
-        if part in _CONFIGURATION:
-            break
-        parts.append(part)
+    parts = list(path.relative_to(repository).parts[:-1])
+    marks = [at for at, part in enumerate(parts) if part in _CONFIGURATION]
+    if marks:
+        parts = parts[: marks[0]]
+    elif kind in ("cursor-rule", "copilot-rule"):
+        return ""  # a collection of rules, in a folder of any name
     return os.fsencode("/".join(parts)).decode("utf-8", "backslashreplace")
 
 
