@@ -94,9 +94,11 @@ def compose(docs: Iterable[Doc], context: Context, revision: str | None = None) 
     for doc, why in kept:
         by, part = ("clauses" if why else "legacy"), _part(doc)
         text = _text(doc)
-        told[part].append(Told(doc.path, doc.sha, part, why, "clauses" if why else "legacy", _inline(doc)))
+        told[part].append(
+            Told(doc.path, doc.sha, part, why, "clauses" if why else "legacy", _inline(doc, why))
+        )
         if doc.kind == "skill":
-            skills.append(Skill(doc.name, doc.description, doc.path, doc.folder, text, by == "clauses"))
+            skills.append(Skill(doc.name, doc.description, doc.path, doc.folder, text, _inline(doc, why)))
         elif text:
             sections[part].append(Section(doc.path, part, text))
     for doc in sorted(named, key=lambda doc: doc.path):
@@ -115,8 +117,11 @@ def compose(docs: Iterable[Doc], context: Context, revision: str | None = None) 
     )
 
 
-def _inline(doc: Doc) -> bool:
-    return doc.kind != "skill" or doc.has_clauses
+def _inline(doc: Doc, why: tuple[Match, ...]) -> bool:
+    """Whether its text is told. A skill that is for this kind of work or this phase is needed now; others may be."""
+    return doc.kind != "skill" or any(
+        match.dimension in ("kind", "phase") and match.how != "exclusion" for match in why
+    )
 
 
 def _part(doc: Doc) -> Part:

@@ -131,7 +131,8 @@ class Section:
 class Skill:
     """A skill that applies. folder: its documents and other files lie there, relative to md-db; "": it is one file.
 
-    inline: its clauses matched, so that its text belongs into the brief where the harness loads no skills itself.
+    inline: it is for this kind of work or this phase, so that its text belongs into the brief where the harness loads
+    no skills itself.
     """
 
     name: str

@@ -233,6 +233,27 @@ def test_the_sections() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("clause", "inline"),
+    [
+        ("", False),
+        ("applies_when: {project_id: shop}", False),
+        ("applies_when: {harness_id: codex, model_id: '*'}", False),
+        ("applies_when: {phase: {not: review}}", False),
+        ("applies_when: {project_id: shop, kind: {not: docs}}", False),
+        ("applies_when: {project_id: shop, kind: fix}", True),
+        ("applies_when: {kind: 'f*'}", True),
+        ("applies_when: {phase: spawn}", True),
+    ],
+)
+def test_a_skill_is_written_out_when_it_is_for_this_kind_of_work_or_this_phase(
+    clause: str, inline: bool
+) -> None:
+    found = compose([doc("skills/s.md", clause, "Text")], HERE)
+    assert [each.inline for each in found.skills] == [inline]
+    assert [each.inline for each in found.told] == [inline]
+
+
 def test_every_told_document_says_why() -> None:
     docs = [
         doc("instructions/a.md"),
