@@ -127,7 +127,9 @@ def readable_text(data: bytes) -> str:
     """The text of a file. Raises DocumentError with the place where it stops being one."""
     if len(data) > MAX_FILE:
         raise DocumentError(
-            Problem(f"the file has more than {MAX_FILE} bytes", hint="split it; an agent reads it at every start")
+            Problem(
+                f"the file has more than {MAX_FILE} bytes", hint="split it; an agent reads it at every start"
+            )
         )
     try:
         text = data.decode("utf-8")
@@ -139,7 +141,9 @@ def readable_text(data: bytes) -> str:
             return text
         what, byte = "a NUL", "0x00"
     line = data.count(b"\n", 0, at) + 1
-    raise DocumentError(Problem(f"{what} ({byte} at byte {at})", line=line, hint="save the file as UTF-8 text"))
+    raise DocumentError(
+        Problem(f"{what} ({byte} at byte {at})", line=line, hint="save the file as UTF-8 text")
+    )
 
 
 # --- an import again --------------------------------------------------------------------------------------
@@ -391,7 +395,9 @@ class _Planning:
         if not front.strip():
             return front, body
         if not any(_KEY.match(line.rstrip("\r")) for line in front.split("\n")):
-            self.notes.append("no key stands between its first two --- lines: they are taken as part of the text")
+            self.notes.append(
+                "no key stands between its first two --- lines: they are taken as part of the text"
+            )
             return "", text
         return front, body
 
@@ -416,7 +422,9 @@ class _Planning:
             if isinstance(each, str):
                 yield from (part for part in _parts(each) if part)
             elif isinstance(each, list | dict):
-                self.notes.append(f"an entry of {key} is no text, and is left out; it is in imported.frontmatter")
+                self.notes.append(
+                    f"an entry of {key} is no text, and is left out; it is in imported.frontmatter"
+                )
 
     def _first_line(self) -> str:
         for line in self.body.split("\n"):
@@ -476,7 +484,9 @@ def lenient(front: str) -> dict[str, Value]:
         if match is None:
             continue
         below: list[str] = []
-        while at < len(lines) and (not lines[at].strip() or lines[at][0] in " \t" or lines[at].startswith("- ")):
+        while at < len(lines) and (
+            not lines[at].strip() or lines[at][0] in " \t" or lines[at].startswith("- ")
+        ):
             below.append(lines[at])
             at += 1
         found[match[1]] = _value((match[2] or "").strip(), below)
