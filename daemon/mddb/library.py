@@ -268,7 +268,8 @@ class Library:
     def _one(self, path: str) -> Doc | None:
         """One document, looked at by itself; None: it is not there. Raises OSError.
 
-        Beside what a scan knows: who asks for one document never waits until all have been read.
+        Beside what a scan knows: who asks for one document never waits until all have been read. While somebody writes
+        it, it is what it was.
         """
         try:
             signature = _signature(os.stat(self.root / path))
@@ -282,14 +283,19 @@ class Library:
             return _unreadable(path, error.strerror or str(error))
         known = self._single.get(path)
         if known is None or known[0] != signature:
-            read = self._read(path, signature, 1)
+            read = self._read(path, signature, 1, known)
             if read is None:
                 return None
             known = self._single[path] = read[0], read[1]
         return known[1]
 
-    def _read(self, path: str, signature: _Signature, tries: int) -> _Read | None:
-        """Read a document anew; None: it has gone. The signature is that of the bytes that were read."""
+    def _read(
+        self, path: str, signature: _Signature, tries: int, before: tuple[_Signature, Doc] | None = None
+    ) -> _Read | None:
+        """Read a document anew; None: it has gone. The signature is that of the bytes that were read.
+
+        before: what it is as long as somebody writes it; without it the document is read all the same in the end.
+        """
         if signature[3] > MAX_FILE:
             why = f"the file has {signature[3]} bytes, the most is {MAX_FILE}"
             return signature, _unreadable(path, why, "put the rest elsewhere"), None
@@ -304,6 +310,8 @@ class Library:
                     except NotNow:
                         if attempt < tries - 1:
                             time.sleep(PAUSE)
+                        elif before is not None:
+                            return *before, None
                 # Before the bytes: what somebody writes meanwhile is then seen the next time.
                 facts = os.fstat(opened.fd)
                 signature = _signature(facts)

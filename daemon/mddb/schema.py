@@ -323,7 +323,9 @@ class _Reading:
 
     def _globs(self) -> tuple[str, ...]:
         """Other programs have them in one text, with commas."""
-        return tuple(part for text in self._texts("globs") for part in re.split(r",\s+", text) if part)
+        return tuple(
+            part for text in self._texts("globs") for part in re.split(r",\s+(?![^{]*\})", text) if part
+        )
 
     def _whole(self, key: str) -> int:
         text = self._text(key)

@@ -131,12 +131,21 @@ def test_rules_of_the_policy() -> None:
     assert findings[1].message == "this rule never denies anything: kind excludes all that it asks for: fix"
 
 
-def test_translations() -> None:
-    finding = one(**{"instructions__harness-translation-Codex-claude-code": "Text."})
-    assert finding.message == "`Codex-claude-code` are no two harnesses that are known"
-    assert finding.hint == "rename it to harness-translation-codex-claude-code.md"
-    finding = one(**{"instructions__harness-translation-zebra-apple": "Text."})
-    assert "name it harness-translation-FROM-TO.md" in finding.hint
+@pytest.mark.parametrize(
+    ("pair", "right"),
+    [
+        ("Codex-claude-code", "codex-claude-code"),
+        ("claude-codex", "claude-code-codex"),
+        ("codex-openhand", "codex-openhands"),
+        ("zebra-apple", "FROM-TO"),
+        ("codex", "FROM-TO"),
+    ],
+)
+def test_translations(pair: str, right: str) -> None:
+    finding = one(**{f"instructions__harness-translation-{pair}": "Text."})
+    assert finding.message == f"`{pair}` are no two harnesses that are known"
+    assert f"harness-translation-{right}.md" in finding.hint
+    assert not found(**{"instructions__harness-translation-mine-mini-swe-agent": "Text."})
 
 
 # --- overrides
