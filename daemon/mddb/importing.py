@@ -468,7 +468,9 @@ class _Planning:
                 continue
             found = read.meta.get("imported")
             kept = found.get("frontmatter", "") if isinstance(found, dict) else None
-            if read.body == self.body and kept == self.front:
+            # Its span must be all of it, for a later `updated`: blank lines at the end of a block are not in it.
+            whole = read.spans["imported"].end == read.inner[1]
+            if whole and read.body == self.body and kept == self.front:
                 _check(path, data)
                 return Plan(path, data, tuple(self.notes))
             problem = Problem("it would not read back as it is", hint="take it over by hand")

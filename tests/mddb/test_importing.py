@@ -17,8 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from daemon.cli.mddb.importing import command
+from daemon.errors import DocumentError
 from daemon.mddb import importing, schema
-from daemon.mddb.importing import Source, lenient, plan
+from daemon.mddb.compose import compose
+from daemon.mddb.importing import SkillFile, Source, lenient, plan
+from daemon.mddb.resolver import Context
 from daemon.mddb.schema import Doc
 from daemon.spool import frontmatter
 
@@ -97,6 +100,14 @@ def place(tmp_path: Path) -> Place:
 
 def clauses(doc: Doc) -> str:
     return str(doc.clauses) if doc.clauses is not None else ""
+
+
+def told(place: Place, doc: Doc) -> set[str]:
+    """What is told to the first harness, and in the first project, that a document asks for."""
+    asked = {clause.dimension: clause.patterns[0] for clause in doc.clauses or () if clause.patterns}
+    context = Context(asked.get("harness_id", "codex"), project_id=asked.get("project_id", ""))
+    paths = [path for path in place.tree() if schema.kind_of(path) is not None]
+    return {each.path for each in compose([place.doc(path) for path in paths], context).told}
 
 
 # --- instructions -----------------------------------------------------------------------------------------
@@ -673,6 +684,32 @@ def test_any_text_reads_back(
         assert again == importing.Imported("~/a: b\u2028", source.sha256)
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    kind=st.sampled_from(KINDS),
+    sources=st.lists(st.tuples(_LINES, _TEXT), min_size=2, max_size=2),
+    crlf=st.booleans(),
+)
+def test_a_newer_text_takes_the_place_of_an_older_one(
+    kind: Any, sources: list[tuple[str, str]], crlf: bool
+) -> None:
+    nl = "\r\n" if crlf else "\n"
+    texts = [f"---\n{front}\n---\n{body}".replace("\n", nl) for front, body in sources]
+    files: dict[str, SkillFile] | None = {} if kind == "skill" else None
+    old, new = (plan(Source("~/x", kind, "x", text.encode(), project="p", files=files)) for text in texts)
+    if old.path != new.path:
+        return  # a rule that was a skill and is an instruction now
+    mine = frontmatter.set_scalar(old.data, "order", 7)
+    try:
+        data, _ = importing.updated(old.path, mine, new.data)
+    except DocumentError:
+        assert kind in ("skill", "plain")  # whose own keys may not go with those of the other state
+        return
+    read = frontmatter.read(data)
+    assert (read.body, read.meta["order"]) == (frontmatter.read(new.data).body, "7")
+    assert not schema.parse(old.path, "", data).problems
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(_TEXT, min_size=1, max_size=4), front=_LINES)
 def test_twice_changes_nothing(
@@ -764,6 +801,7 @@ class TestRealFiles:
             assert doc.clauses is not None
             assert "project_id" in clauses(doc)
             assert files[each["source"]].read_bytes().decode().endswith(doc.body)
+            assert doc.path in told(place, doc)
         before = place.tree()
         assert {each["status"] for each in place.json(*folders)} == {"same"}
         assert place.tree() == before
