@@ -92,7 +92,7 @@ def compose(docs: Iterable[Doc], context: Context, revision: str | None = None) 
     skills: list[Skill] = []
     told: dict[Part, list[Told]] = {"instruction": [], "translation": [], "project": [], "skill": []}
     for doc, why in kept:
-        by, part = ("clauses" if why else "legacy"), _part(doc)
+        part = _part(doc)
         text = _text(doc)
         told[part].append(
             Told(doc.path, doc.sha, part, why, "clauses" if why else "legacy", _inline(doc, why))
