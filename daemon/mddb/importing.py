@@ -418,7 +418,9 @@ class _Planning:
         try:
             return StrictHandler().compose(self.front).meta
         except DocumentError as error:
-            self.notes.append(f"what stands above its text is read line by line: {error.problems[0].message}")
+            self.notes.append(
+                f"what stands above its text is no YAML, and was read line by line: {error.problems[0].message}"
+            )
             return lenient(self.front)
 
     def _one(self, key: str) -> str:
