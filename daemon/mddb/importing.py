@@ -364,9 +364,13 @@ class _Planning:
         try:
             read = frontmatter.read(source.data)
             if read.has_frontmatter and not schema.parse(path, "", source.data).problems:
-                data = frontmatter.set_block(
-                    source.data, "imported", {"from": source.origin, "sha256": source.sha256}
-                )
+                block: dict[str, str | int | list[str] | None] = {
+                    "from": source.origin,
+                    "sha256": source.sha256,
+                }
+                if "imported" in read.meta:
+                    block["frontmatter"] = self.front  # where it came from before is not lost
+                data = frontmatter.set_block(source.data, "imported", block)
                 _check(path, data)
                 return Plan(path, data, tuple(self.notes))
         except DocumentError:

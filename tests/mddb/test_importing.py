@@ -430,6 +430,15 @@ def test_a_document_of_ours_stays_one(place: Place) -> None:
     assert b"order: 5 # late\n" in place.data(doc.path)
 
 
+def test_a_document_of_somebody_elses_database_keeps_its_clauses_and_where_it_came_from(place: Place) -> None:
+    front = "applies_when: {kind: fix}\nimported:\n  from: ~/x\n  sha256: 0\n  frontmatter: |\n    a: b\n"
+    path = place.one(place.put("fixing.md", f"---\n{front}---\nText\n"))["path"]
+    imported = frontmatter.read(place.data(path)).meta["imported"]
+    assert isinstance(imported, dict)
+    assert (imported["from"], imported["frontmatter"]) == ("~/src/shop/fixing.md", front)
+    assert clauses(place.doc(path)) == "kind: fix"
+
+
 @pytest.mark.parametrize("name", ["router-policy.md", "harness-translation-a-b.md", "readme.md"])
 def test_a_name_that_means_something_else_is_not_taken(place: Place, name: str) -> None:
     for text in ("x", "---\norder: 1\n---\nx", "---\nowner: me\n---\nx"):
