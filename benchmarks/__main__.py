@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import drops, idle, sizes, survival, throughput, transcripts
+from benchmarks import drops, idle, mddb, sizes, survival, throughput, transcripts
 from benchmarks.figure import Figure, table
 
 
@@ -30,10 +30,21 @@ class Counts:
     files: int = 100_000
     sessions: int = 50
     megabytes: int = 100
+    documents: int = 5_000
     rounds: int = 7
 
 
-QUICK = Counts(drops=25, tracks=40, seconds=15.0, views=10, files=10_000, sessions=10, megabytes=30, rounds=3)
+QUICK = Counts(
+    drops=25,
+    tracks=40,
+    seconds=15.0,
+    views=10,
+    files=10_000,
+    sessions=10,
+    megabytes=30,
+    documents=1_000,
+    rounds=3,
+)
 
 
 def parts(counts: Counts) -> dict[str, Callable[[], list[Figure]]]:
@@ -43,6 +54,7 @@ def parts(counts: Counts) -> dict[str, Callable[[], list[Figure]]]:
         "idle": lambda: idle.measure(counts.seconds, counts.views),
         "files": lambda: sizes.large(counts.files, counts.seconds),
         "sessions": lambda: sizes.many(counts.sessions),
+        "database": lambda: mddb.measure(counts.documents, counts.rounds),
         "transcripts": lambda: transcripts.measure(counts.megabytes, counts.rounds),
     }
 

@@ -104,6 +104,7 @@ def create(root: Path) -> Made:
         made += _repository(workspace, files)
         for path, content in _starter_files(workspace):
             if not os.path.lexists(path):
+                files.make_dirs(path.parent)
                 files.create(path, content)
                 files.sync_dir(path.parent)
                 made.append(str(path.relative_to(root)))

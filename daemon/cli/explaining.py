@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: How many documents that were not told are shown.
 SHOWN = 12
+#: The column of the reasons begins behind so many characters of a path at most.
+WIDTH = 48
 _TITLES = {
     "instruction": "instructions",
     "translation": "about the change of harness",
@@ -51,6 +53,9 @@ def lines(answer: Answer, now: Mapping[str, Doc]) -> Iterator[str]:
     else:
         yield "  not told yet: this is what a session that starts now would be told"
     told = [each for raw in record.get("told", ()) if (each := _told(raw)) is not None]
+    missed = [each for each in record.get("missed", ()) if isinstance(each, dict)]
+    paths = [each.path for each in told] + [str(row.get("path", "")) for row in missed[:SHOWN]]
+    width = min(WIDTH, max(map(len, paths), default=0))
     number = 0
     for part in PARTS:
         of_part = [each for each in told if each.part == part]
@@ -59,20 +64,19 @@ def lines(answer: Answer, now: Mapping[str, Doc]) -> Iterator[str]:
             yield f"{_TITLES[part]}, in this order; what stands later takes precedence"
         for each in of_part:
             number += 1
-            yield f"  {number:2}  {clean(each.path)}{_since(each, now, answer)}"
             named = (
                 "" if each.inline or record.get("loads_skills") else "; only named, with the path of its text"
             )
-            yield f"      {clean(each.reason)}{named}"
+            yield f"  {number:2}  {clean(each.path):{width}}  {clean(each.reason)}{named}"
+            if since := _since(each, now, answer):
+                yield f"      {since}"
     if not told:
         yield "  nothing in md-db applies"
-    missed = [each for each in record.get("missed", ()) if isinstance(each, dict)]
     if missed:
         yield ""
         yield "not told"
         for row in missed[:SHOWN]:
-            yield f"      {clean(row.get('path', ''))}"
-            yield f"          {clean(row.get('reason', ''))}"
+            yield f"      {clean(row.get('path', '')):{width}}  {clean(row.get('reason', ''))}"
         more = int(record.get("missed_count") or len(missed)) - SHOWN
         if more > 0:
             yield f"      … and {count(more, 'document')} more (--json lists those that come nearest)"
@@ -123,8 +127,8 @@ def _since(told: Told, now: Mapping[str, Doc], answer: Answer) -> str:
     doc = now.get(told.path)
     revision = str(answer.record.get("revision") or "")
     if doc is None:
-        return f"   (gone since: mh mddb show {told.path} {revision[:12]})"
-    return "" if doc.sha == told.sha else f"   (changed since: mh mddb diff {told.path} {revision[:12]})"
+        return f"gone since: mh mddb show {told.path} {revision[:12]}"
+    return "" if doc.sha == told.sha else f"changed since: mh mddb diff {told.path} {revision[:12]}"
 
 
 def _local(text: str) -> str:

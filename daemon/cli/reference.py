@@ -215,8 +215,8 @@ def documents_page() -> str:
         "# Documents of the database",
         "",
         "What may stand above the text of a file in `md-db/`. Every value is read as the text that stands there; a",
-        "glob that begins with `*`, and `!`, must be in quotes. A key that is not listed is an error that names the nearest",
-        "one, except in a skill, where other programs' keys are kept. The keys of note-takers",
+        "glob that begins with `*`, and `!`, must be in quotes. A key that is not listed is an error that names the",
+        "nearest one, except in a skill, where other programs' keys are kept. The keys of note-takers",
         f"({', '.join(f'`{key}`' for key in schema.NOTES)}) mean nothing here. Files named README.md are for people.",
         "",
         "A broken document stops no other work, but nothing is started that would have to be told it: what waits says",
@@ -252,9 +252,9 @@ _LIES: Mapping[schema.Kind, tuple[str, str]] = {
 }
 _CLAUSES = [
     f"Dimensions: {', '.join(f'`{name}`' for name in clauses.DIMENSIONS)}. All that are given must hold. A value is",
-    "one pattern or a list of which any may match: a name, or a glob (`*`, `?`, `[...]`; `*` also over `/`; case counts).",
-    "`{not: X}`, in the list or as the value, excludes; `not:X` and `!X` in quotes are the same. What is unknown of a",
-    "session (no kind, the harness's own model) is the empty text: only `*` and exclusions match it.",
+    "one pattern or a list of which any may match: a name, or a glob (`*`, `?`, `[...]`; `*` also over `/`; case",
+    "counts). `{not: X}`, in the list or as the value, excludes; `not:X` and `!X` in quotes are the same. What is",
+    "unknown of a session (no kind, the harness's own model) is the empty text: only `*` and exclusions match it.",
     "",
     "Phases: `spawn` the first session of a track; `retry` after an attempt that failed or broke off; `resume` after",
     "an answer, a word of yours or a pause; `swap` after another harness; `review` a session that judges.",

@@ -11,7 +11,7 @@ import click
 from daemon.cli import completion, finding
 from daemon.cli.group import workspace
 from daemon.cli.view import clean
-from daemon.kernel.starting import find_place
+from daemon.kernel.starting import find_place, provenance
 from daemon.spool.sessions import parse, read_json
 
 
@@ -109,6 +109,7 @@ def gather(found: finding.Found) -> dict[str, Any]:
         "work": str(place.path) if place else None,
         "branch": place.branch if place else None,
         "commit": ended.get("commit"),
+        "told": len(provenance(found.directory).get("told", ())) if found.directory else None,
         "argv": launch.get("argv"),
         "directory": str(found.directory) if found.directory else None,
     }

@@ -14,7 +14,7 @@ import click
 from daemon.cli import completion, edited, finding
 from daemon.cli.group import workspace
 from daemon.cli.show import gather
-from daemon.cli.view import CHANGED, clean, settings_changed
+from daemon.cli.view import CHANGED, clean, count, settings_changed
 from daemon.kernel.clock import seconds
 from daemon.layout import Workspace
 from daemon.lock import holder
@@ -132,6 +132,10 @@ def _settled(place: Workspace, found: finding.Found) -> Answer:
     evidence = [_failed_check(found, row) for row in failed] or _last_words(found, settle)
     notes = [f"its work: {facts['work']} (branch {facts['branch']})"] if facts["work"] else []
     notes += edited.kept(place, found.id)
+    if facts["told"]:
+        notes.append(
+            f"was told {count(facts['told'], 'document')} of md-db: mh resolve {found.word} --explain"
+        )
     if changed := settle.get("extra", {}).get("contract"):
         notes.append(str(changed))
     log = f"mh log {found.word}"
@@ -251,6 +255,7 @@ def _running(found: finding.Found) -> str:
 
 def _notes(place: Workspace, found: finding.Found) -> list[str]:
     from daemon.errors import DocumentError
+    from daemon.kernel.starting import provenance
     from daemon.tracks.track import load
 
     notes = []
@@ -260,6 +265,9 @@ def _notes(place: Workspace, found: finding.Found) -> list[str]:
     if route.get("route"):
         source = {"explicit": "the file names it", "preference": "the first of `prefer` that is installed"}
         notes.append(f"harness {route['harness']}: {source.get(route['route'], route['route'])}")
+    told = provenance(found.directory).get("told", ()) if found.directory is not None else ()
+    if told:
+        notes.append(f"was told {count(len(told), 'document')} of md-db: mh resolve {found.word} --explain")
     try:
         loaded = load(finding.content(found.path, FILE_LIMIT + 1), found.path.name) if found.path else None
     except DocumentError as error:

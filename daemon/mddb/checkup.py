@@ -21,7 +21,7 @@ from daemon.errors import Problem
 from daemon.mddb.clauses import SPELLINGS, Clauses, like
 from daemon.mddb.compose import project_path
 from daemon.mddb.overlap import apart, follows
-from daemon.mddb.schema import Doc
+from daemon.mddb.schema import Doc, name_of
 from daemon.tracks.track import nearest
 
 #: Harnesses of the field by the names that are used for them; a clause may be for one that is not here.
@@ -157,27 +157,46 @@ def _harness(pattern: str, names: Collection[str]) -> tuple[str, str] | None:
         lower = pattern.lower()
         near = lower if any(like(lower, name) for name in names) else None
     else:
-        near = nearest(pattern, sorted(names))
+        near = _near_harness(pattern, names)
     if near is None:
         return None
     return f"no harness is called `{pattern}`", f"write `{near}`"
+
+
+def _near_harness(word: str, names: Collection[str]) -> str | None:
+    """The known name that this one is a slip of."""
+    near = nearest(word, sorted(names))
+    if near is None or near.startswith(word):
+        return near
+    # Names of agents are often alike, and another one is no slip.
+    alike = difflib.SequenceMatcher(None, word.lower(), near).ratio()
+    return near if alike >= 0.85 else None
 
 
 def _project(pattern: str, projects: Collection[str]) -> tuple[str, str] | None:
     if _wild(pattern) or "/" in pattern or pattern in projects:
         return None
     near = nearest(pattern, sorted(projects))
-    hint = f"write `{near}`, or " if near else ""
+    # One that is not all in small letters cannot be a project's id itself.
+    hint = f"write `{near}`, or " if near and near == near.lower() else ""
     return f"there is no project `{pattern}`", f"{hint}describe it in md-db/{project_path(pattern)}"
 
 
 def _translation(doc: Doc, names: Collection[str]) -> Iterator[Finding]:
-    pairs = {f"{one}-{other}" for one in names for other in names if one != other}
-    if doc.pair in pairs:
+    parts = doc.pair.split("-")
+    splits = [("-".join(parts[:n]), "-".join(parts[n:])) for n in range(1, len(parts))]
+    if any(one in names and other in names for one, other in splits):
         return
-    near = difflib.get_close_matches(doc.pair, sorted(pairs), 1, 0.75)
+    meant = (
+        (
+            one if one in names else _near_harness(one, names),
+            other if other in names else _near_harness(other, names),
+        )
+        for one, other in splits
+    )
+    near = next((f"{one}-{other}" for one, other in meant if one and other), None)
     hint = (
-        f"rename it to harness-translation-{near[0]}.md"
+        f"rename it to harness-translation-{near}.md"
         if near
         else "name it harness-translation-FROM-TO.md, with the names of harnesses that tracks use"
     )
@@ -223,10 +242,9 @@ def _near(path: str, docs: Mapping[str, Doc]) -> str | None:
     stem = path.removesuffix(".md")
     if f"{stem}/SKILL.md" in docs:
         return f"{stem}/SKILL.md"
-    name = PurePosixPath(path).name
-    same = [each for each in docs if PurePosixPath(each).name == name and name != "SKILL.md"]
-    near = same or difflib.get_close_matches(path, list(docs), 1, 0.7)
-    return near[0] if near else None
+    named = {name_of(each): each for each in docs}
+    near = difflib.get_close_matches(name_of(path), list(named), 1, 0.7)
+    return named[near[0]] if near else None
 
 
 def _rings(docs: Mapping[str, Doc]) -> list[tuple[str, ...]]:

@@ -40,7 +40,7 @@ Specificity: TypeAlias = tuple[int, int, int]
 Bad: TypeAlias = Callable[[Path, str, str, Value], None]
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1 << 14)
 def _glob(pattern: str) -> Callable[[str], object]:
     return re.compile(fnmatch.translate(pattern)).match
 
@@ -68,23 +68,8 @@ class Clause:
 
     def match(self, value: str) -> Match | None:
         """How it holds for a value; None: it does not."""
-        if any(like(pattern, value) for pattern in self.excluded):
-            return None
-        if value in self.patterns:
-            return Match(self.dimension, value, value, "exact")
-        for pattern in self.patterns:
-            if like(pattern, value):
-                return Match(self.dimension, value, pattern, "glob")
-        if self.patterns:
-            return None
-        return Match(self.dimension, value, ", ".join(self.excluded), "exclusion")
-
-    def failure(self, value: str) -> str:
-        """Why it does not hold for a value."""
-        for pattern in self.excluded:
-            if like(pattern, value):
-                return f"{self.dimension} {value or 'unknown'} is excluded by {pattern}"
-        return f"{self.dimension} is {value or 'unknown'}, not {' or '.join(self.patterns)}"
+        held = _held(self, value)
+        return held if isinstance(held, Match) else None
 
     @property
     def never(self) -> str | None:
@@ -100,6 +85,22 @@ class Clause:
         return f"{self.dimension}: {', '.join([*self.patterns, *(f'not {each}' for each in self.excluded)])}"
 
 
+@functools.lru_cache(maxsize=1 << 14)
+def _held(clause: Clause, value: str) -> Match | str:
+    """How a clause holds for a value, or why it does not; the same ones stand in many documents."""
+    for pattern in clause.excluded:
+        if like(pattern, value):
+            return f"{clause.dimension} {value or 'unknown'} is excluded by {pattern}"
+    if value in clause.patterns:
+        return Match(clause.dimension, value, value, "exact")
+    for pattern in clause.patterns:
+        if like(pattern, value):
+            return Match(clause.dimension, value, pattern, "glob")
+    if clause.patterns:
+        return f"{clause.dimension} is {value or 'unknown'}, not {' or '.join(clause.patterns)}"
+    return Match(clause.dimension, value, ", ".join(clause.excluded), "exclusion")
+
+
 @dataclass(frozen=True, slots=True)
 class Clauses:
     """All clauses of a document, in the order of `DIMENSIONS`."""
@@ -111,21 +112,16 @@ class Clauses:
 
     def match(self, context: Context) -> tuple[Match, ...] | None:
         """How each of them holds; None: one does not."""
-        found = []
-        for clause in self.clauses:
-            held = clause.match(getattr(context, clause.dimension))
-            if held is None:
-                return None
-            found.append(held)
-        return tuple(found)
+        why, failures = self.weigh(context)
+        return None if failures else why
 
-    def failures(self, context: Context) -> list[str]:
-        """Why it does not apply, one sentence for each clause that fails."""
-        return [
-            clause.failure(value)
-            for clause in self.clauses
-            if clause.match(value := getattr(context, clause.dimension)) is None
-        ]
+    def weigh(self, context: Context) -> tuple[tuple[Match, ...], tuple[str, ...]]:
+        """How those hold that do, and why the others do not, a sentence for each."""
+        held = [_held(clause, getattr(context, clause.dimension)) for clause in self.clauses]
+        return (
+            tuple(each for each in held if isinstance(each, Match)),
+            tuple(each for each in held if isinstance(each, str)),
+        )
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.clauses))

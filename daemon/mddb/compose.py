@@ -67,9 +67,10 @@ def compose(docs: Iterable[Doc], context: Context, revision: str | None = None) 
             if concerned(doc, context):
                 named.append(doc)
         elif doc.kind in ("instruction", "skill"):
-            why = doc.clauses.match(context) if doc.clauses is not None else ()
-            if why is None:
-                missed.append(_missed(doc, context))
+            why, failures = doc.clauses.weigh(context) if doc.clauses is not None else ((), ())
+            if failures:
+                count = len(why) + len(failures)
+                missed.append(Missed(doc.path, doc.sha, "; ".join(failures), len(why), count))
             elif doc.kind == "skill" and doc.problems:
                 missed.append(Missed(doc.path, doc.sha, f"cannot be read: {doc.problems[0]}"))
             else:
@@ -91,11 +92,13 @@ def compose(docs: Iterable[Doc], context: Context, revision: str | None = None) 
     skills: list[Skill] = []
     told: dict[Part, list[Told]] = {"instruction": [], "translation": [], "project": [], "skill": []}
     for doc, why in kept:
-        by, part = ("clauses" if why else "legacy"), _part(doc)
+        part = _part(doc)
         text = _text(doc)
-        told[part].append(Told(doc.path, doc.sha, part, why, "clauses" if why else "legacy", _inline(doc)))
+        told[part].append(
+            Told(doc.path, doc.sha, part, why, "clauses" if why else "legacy", _inline(doc, why))
+        )
         if doc.kind == "skill":
-            skills.append(Skill(doc.name, doc.description, doc.path, doc.folder, text, by == "clauses"))
+            skills.append(Skill(doc.name, doc.description, doc.path, doc.folder, text, _inline(doc, why)))
         elif text:
             sections[part].append(Section(doc.path, part, text))
     for doc in sorted(named, key=lambda doc: doc.path):
@@ -114,8 +117,11 @@ def compose(docs: Iterable[Doc], context: Context, revision: str | None = None) 
     )
 
 
-def _inline(doc: Doc) -> bool:
-    return doc.kind != "skill" or doc.has_clauses
+def _inline(doc: Doc, why: tuple[Match, ...]) -> bool:
+    """Whether its text is told. A skill that is for this kind of work or this phase is needed now; others may be."""
+    return doc.kind != "skill" or any(
+        match.dimension in ("kind", "phase") and match.how != "exclusion" for match in why
+    )
 
 
 def _part(doc: Doc) -> Part:
@@ -176,13 +182,6 @@ def _above(path: str, among: set[str], against: Mapping[str, list[str]]) -> set[
                 found.add(each)
                 todo.append(each)
     return found
-
-
-def _missed(doc: Doc, context: Context) -> Missed:
-    assert doc.clauses is not None
-    failures = doc.clauses.failures(context)
-    count = len(doc.clauses.clauses)
-    return Missed(doc.path, doc.sha, "; ".join(failures), count - len(failures), count)
 
 
 def _text(doc: Doc) -> str:

@@ -16,6 +16,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -38,6 +39,8 @@ SKILL_FILES, SKILL_BYTES = 200, 10 << 20
 STEP = 0.02
 #: How many seconds what a scan has found counts for who asks only whether something can be told.
 FRESH = 1.0
+#: For how many contexts what was composed is kept, until a document changes.
+CONTEXTS = 64
 #: What people call a Markdown file. Only `.md` is a document.
 MARKDOWN = (".md", ".mdc", ".mdx", ".markdown")
 
@@ -80,6 +83,9 @@ class Library:
         self._known: dict[str, tuple[_Signature, Doc]] = {}
         self._unrecorded: dict[str, bytes] = {}
         self._faulty: dict[str, Doc] = {}
+        #: All documents by path as the last walk found them.
+        self._docs: dict[str, Doc] | None = None
+        self._composed: dict[Context, Instruction] = {}
         self._walked = -FRESH
         #: What was looked at by itself.
         self._single: dict[str, tuple[_Signature, Doc]] = {}
@@ -90,7 +96,14 @@ class Library:
     def resolve(self, context: Context) -> Instruction:
         with self._lock:
             docs = self._scan()
-            return compose(docs.values(), context, self._record(docs))
+            revision = self._record(docs)
+            composed = self._composed.get(context)
+            if composed is None:
+                composed = compose(docs.values(), context)
+                if len(self._composed) >= CONTEXTS:
+                    self._composed.clear()
+                self._composed[context] = composed
+            return replace(composed, revision=revision)
 
     def project(self, id: str) -> Project | None:
         path = project_path(id)
@@ -171,6 +184,7 @@ class Library:
 
     def _scan(self) -> dict[str, Doc]:
         found: dict[str, tuple[_Signature, Doc]] = {}
+        same = self._docs is not None
         for folder in FOLDERS:
             for path, signature in self._walk(self.root / folder, f"{folder}/"):
                 known = self._known.get(path)
@@ -178,57 +192,64 @@ class Library:
                     found[path] = known
                 elif schema.kind_of(path) is not None and (read := self._look(path, signature)) is not None:
                     found[_shown(path)] = read
+                    same = False
+        self._walked = time.monotonic()
+        if same and self._docs is not None and len(found) == len(self._docs):
+            return self._docs
         for path in self._known.keys() - found.keys():
             self._unrecorded.pop(path, None)
         self._known = found
-        self._walked = time.monotonic()
         docs = {path: found[path][1] for path in sorted(found)}
         self._faulty = {path: doc for path, doc in docs.items() if doc.problems and doc.kind != "skill"}
+        self._docs = docs
+        self._composed.clear()
         return docs
 
-    def _walk(
-        self, folder: Path, prefix: str, above: frozenset[tuple[int, int]] = frozenset()
-    ) -> Iterator[tuple[str, _Signature | None]]:
+    def _walk(self, folder: Path, prefix: str) -> list[tuple[str, _Signature | None]]:
         """(path, signature) of every Markdown file below; None: it leads nowhere. A link to a folder is one."""
-        try:
-            if not above:
-                facts = os.stat(folder)
-                above = frozenset({(facts.st_dev, facts.st_ino)})
-            with os.scandir(folder) as listing:
-                entries = list(listing)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        except OSError as error:
-            if error.errno in DISK_ERRORS - ONE_FILE:
-                raise
-            yield _all_of(prefix), None
-            return
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            path = prefix + entry.name
+        found: list[tuple[str, _Signature | None]] = []
+        todo: list[tuple[str, str, frozenset[tuple[int, int]]]] = [(str(folder), prefix, frozenset())]
+        while todo:
+            place, prefix, above = todo.pop()
             try:
-                facts = entry.stat()
+                if not above:
+                    facts = os.stat(place)
+                    above = frozenset({(facts.st_dev, facts.st_ino)})
+                with os.scandir(place) as listing:
+                    entries = list(listing)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
             except OSError as error:
                 if error.errno in DISK_ERRORS - ONE_FILE:
                     raise
-                if error.errno == errno.ENOENT and not entry.is_symlink():
-                    continue  # gone since it was listed
-                if entry.name.lower().endswith(MARKDOWN):
-                    yield path, None
-                elif "." not in entry.name and entry.is_symlink():
-                    yield _all_of(f"{path}/"), None  # a link to a folder, by its name
+                found.append((_all_of(prefix), None))
                 continue
-            markdown = entry.name.lower().endswith(MARKDOWN)
-            if not stat.S_ISDIR(facts.st_mode):
-                if markdown:
-                    yield path, _signature(facts)
-            elif markdown and schema.kind_of(path) is not None:
-                yield path, _signature(facts)  # not passed over: it stands where a document is meant
-            else:
-                here = (facts.st_dev, facts.st_ino)
-                if here not in above and path != "evals":
-                    yield from self._walk(folder / entry.name, f"{path}/", above | {here})
+            for entry in entries:
+                name = entry.name
+                if name.startswith("."):
+                    continue
+                path = prefix + name
+                markdown = name.endswith(".md") or name.lower().endswith(MARKDOWN)
+                try:
+                    facts = entry.stat()
+                except OSError as error:
+                    if error.errno in DISK_ERRORS - ONE_FILE:
+                        raise
+                    if error.errno == errno.ENOENT and not entry.is_symlink():
+                        continue  # gone since it was listed
+                    if markdown:
+                        found.append((path, None))
+                    elif "." not in name and entry.is_symlink():
+                        found.append((_all_of(f"{path}/"), None))  # a link to a folder, by its name
+                    continue
+                if not stat.S_ISDIR(facts.st_mode):
+                    if markdown:
+                        found.append((path, _signature(facts)))
+                elif markdown and schema.kind_of(path) is not None:
+                    found.append((path, _signature(facts)))  # it stands where a document is meant
+                elif (here := (facts.st_dev, facts.st_ino)) not in above and path != "evals":
+                    todo.append((entry.path, f"{path}/", above | {here}))
+        return found
 
     def _look(self, path: str, signature: _Signature | None) -> tuple[_Signature, Doc] | None:
         """What a file of the walk says now; None: it has gone."""
@@ -247,7 +268,8 @@ class Library:
     def _one(self, path: str) -> Doc | None:
         """One document, looked at by itself; None: it is not there. Raises OSError.
 
-        Beside what a scan knows: who asks for one document never waits until all have been read.
+        Beside what a scan knows: who asks for one document never waits until all have been read. While somebody writes
+        it, it is what it was.
         """
         try:
             signature = _signature(os.stat(self.root / path))
@@ -261,19 +283,26 @@ class Library:
             return _unreadable(path, error.strerror or str(error))
         known = self._single.get(path)
         if known is None or known[0] != signature:
-            read = self._read(path, signature, 1)
+            read = self._read(path, signature, 1, known)
             if read is None:
                 return None
             known = self._single[path] = read[0], read[1]
         return known[1]
 
-    def _read(self, path: str, signature: _Signature, tries: int) -> _Read | None:
-        """Read a document anew; None: it has gone. The signature is that of the bytes that were read."""
+    def _read(
+        self, path: str, signature: _Signature, tries: int, before: tuple[_Signature, Doc] | None = None
+    ) -> _Read | None:
+        """Read a document anew; None: it has gone. The signature is that of the bytes that were read.
+
+        before: what it is as long as somebody writes it; without it the document is read all the same in the end.
+        """
         if signature[3] > MAX_FILE:
             why = f"the file has {signature[3]} bytes, the most is {MAX_FILE}"
             return signature, _unreadable(path, why, "put the rest elsewhere"), None
         try:
-            with self._files.opened(Path(os.path.realpath(self.root / path))) as opened:
+            place = self.root / path
+            # Files open nothing through a link; who keeps the text elsewhere means what the link leads to.
+            with self._files.opened(Path(os.path.realpath(place)) if place.is_symlink() else place) as opened:
                 for attempt in range(tries):
                     try:
                         opened.lease()  # who writes it now is waited for: half a document is another one
@@ -281,6 +310,8 @@ class Library:
                     except NotNow:
                         if attempt < tries - 1:
                             time.sleep(PAUSE)
+                        elif before is not None:
+                            return *before, None
                 # Before the bytes: what somebody writes meanwhile is then seen the next time.
                 facts = os.fstat(opened.fd)
                 signature = _signature(facts)

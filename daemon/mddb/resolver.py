@@ -96,7 +96,7 @@ class Told:
         if self.by == "clauses":
             return "; ".join(map(str, self.why))
         if self.by == "legacy":
-            return "has no clauses: it is told always, first, and with the lowest precedence"
+            return "always: it has no clauses"
         return {
             "project": "the track is of this project",
             "translation": "the track goes over between these two harnesses",
@@ -131,7 +131,8 @@ class Section:
 class Skill:
     """A skill that applies. folder: its documents and other files lie there, relative to md-db; "": it is one file.
 
-    inline: its clauses matched, so that its text belongs into the brief where the harness loads no skills itself.
+    inline: it is for this kind of work or this phase, so that its text belongs into the brief where the harness loads
+    no skills itself.
     """
 
     name: str

@@ -163,25 +163,25 @@ class Doc:
 
 def kind_of(path: str) -> Kind | None:
     """What a file of md-db is, by its path; None: no document."""
-    pure = PurePosixPath(path)
-    if pure.suffix != ".md" or any(part.startswith(".") for part in pure.parts):
+    if not path.endswith(".md") or "/" not in path or path.startswith(".") or "/." in path:
         return None
-    if ".sync-conflict-" in pure.name:  # another state of a document: both must not be told
+    folder, *between, name = path.split("/")
+    stem = name.removesuffix(".md").lower()
+    if ".sync-conflict-" in name:  # another state of a document: both must not be told
         return None
-    # In a skill's own folder every file but SKILL.md belongs to it.
-    if pure.parts[0] == "skills" and len(pure.parts) > 1:
-        if len(pure.parts) >= 3:
-            return "skill" if pure.name == "SKILL.md" else None
-        return "skill" if pure.stem.lower() not in ("readme", "skill") else None
-    if pure.stem.lower() == "readme":
+    if folder == "skills":
+        # In a skill's own folder every file but SKILL.md belongs to it.
+        own = name == "SKILL.md" if between else stem not in ("readme", "skill")
+        return "skill" if own else None
+    if stem == "readme":
         return None
-    if pure.parts[0] == "instructions" and len(pure.parts) > 1:
+    if folder == "instructions":
         if path == POLICY:
             return "policy"
         return "translation" if _TRANSLATION.fullmatch(path) else "instruction"
-    if len(pure.parts) == 2 and pure.parts[0] in ("projects", "sidecar"):
-        return "project" if pure.parts[0] == "projects" else "sidecar"
-    return None
+    if folder == "projects" and not between:
+        return "project"
+    return "sidecar" if folder == "sidecar" and not between else None
 
 
 def parse(path: str, sha: str, data: bytes) -> Doc:
@@ -323,7 +323,9 @@ class _Reading:
 
     def _globs(self) -> tuple[str, ...]:
         """Other programs have them in one text, with commas."""
-        return tuple(part for text in self._texts("globs") for part in re.split(r",\s+", text) if part)
+        return tuple(
+            part for text in self._texts("globs") for part in re.split(r",\s+(?![^{]*\})", text) if part
+        )
 
     def _whole(self, key: str) -> int:
         text = self._text(key)

@@ -4,6 +4,7 @@ python3 outcome.py WORKSPACE
 """
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,11 +12,20 @@ from pathlib import Path
 EXPECTED = {
     "announce": ["clean"],
     "count-primes": ["clean"],
+    "files-or-database": ["clean"],
     "leap-years": ["clean"],
     "poem": ["incomplete", "clean"],
     "wrong-sum": ["incomplete"],
 }
-DONE = {"announce.md", "count-primes.md", "leap-years.md", "poem.md"}
+DONE = {"announce.md", "count-primes.md", "files-or-database.md", "leap-years.md", "poem.md"}
+#: What came from the database: a document that these were told, by their kind, project or phase.
+TOLD = {
+    ("announce", 1): "instructions/kind-docs.md",
+    ("files-or-database", 1): "projects/research.md",
+    ("leap-years", 1): "instructions/completion-contract.md",
+    ("poem", 1): "instructions/working-unattended.md",
+    ("poem", 2): "instructions/trying-again.md",
+}
 FAILED = {"mistyped.md", "wrong-sum.md"}
 
 
@@ -30,7 +40,7 @@ def main(workspace: Path) -> int:
         contract = row["contract"]
         seconds = f"{row['wall_s']:5.1f} s" if row["wall_s"] is not None else "      -"
         print(
-            f"    {row['track_id']:13} attempt {row['attempt']}  {row['harness_id']:7} {row['termination']:11}"
+            f"    {row['track_id']:17} attempt {row['attempt']}  {row['harness_id']:7} {row['termination']:11}"
             f" {contract['passed']} of {contract['checks']} checks {seconds}  {row['session_id']}"
         )
     faults = list(_faults(workspace, rows))
@@ -60,11 +70,24 @@ def _faults(workspace: Path, rows: list[dict]):
     for session in sorted(sessions):
         if not (workspace / "sessions" / session / "settled").is_file():
             yield f"{session} is not settled"
+    for (track, attempt), path in TOLD.items():
+        answer = _resolve(workspace, track, attempt)
+        told = [each["path"] for each in answer["record"]["told"]]
+        if path not in told:
+            yield f"{track}, attempt {attempt}, was not told {path}, but {told}"
+        if answer["rebuilt"] is not True:
+            yield f"what {track} was told in attempt {attempt} cannot be built again: {answer['doubt']}"
     for log in workspace.glob("sessions/count-primes-*/events.jsonl"):
         lines = log.read_text().splitlines()
         numbers = [int(line.split(":")[0].removeprefix("up to").replace(",", "")) for line in lines[:-1]]
         if numbers != list(range(4000, 100_001, 4000)):
             yield f"count-primes lost or repeated lines: {numbers}"
+
+
+def _resolve(workspace: Path, track: str, attempt: int) -> dict:
+    argv = [sys.executable, "-m", "daemon", "--root", str(workspace), "resolve", track]
+    ran = subprocess.run([*argv, "--attempt", str(attempt), "--json"], stdout=subprocess.PIPE, check=True)
+    return json.loads(ran.stdout)
 
 
 if __name__ == "__main__":

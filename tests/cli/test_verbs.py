@@ -106,3 +106,38 @@ def test_the_smallest_agent_of_the_documentation_runs_as_it_stands_there(place):
     place.mh("drop", "Count me", "-H", "mine", "--check", "test -s words.txt")
     assert place.settled("count-me.md") == "done"
     assert re.search(r"> The brief has \d+ words\.", (place.root / "tracks/done/count-me.md").read_text())
+
+
+def test_doctor_examines_the_database(place):
+    def database() -> list[tuple[str, str, str]]:
+        rows = json.loads(place.mh("doctor", "--json", code=code))
+        return [(row["level"], row["message"], row["fix"]) for row in rows if row["what"] == "database"]
+
+    folder = place.root / "md-db/instructions"
+    (folder / "asking.md").write_text("End with BLOCKED: and your question.\n")
+    code = 0
+    ((level, message, _),) = database()
+    assert level == "OK"
+    assert "instructions" in message
+    (folder / "slip.md").write_text("---\napplies_when: {harness_id: Mine}\n---\nText.\n")
+    (folder / "rule.mdc").write_text("Text.\n")
+    place.settings.write_text('[harness.mine]\nargv = ["true", "{brief}"]\n')
+    first, second, third = database()
+    assert first == (
+        "WARN",
+        "md-db/instructions/slip.md, line 2: no harness is called `Mine`",
+        "write `mine`",
+    )
+    assert second == (
+        "WARN",
+        "md-db/instructions/rule.mdc: this is no document: nothing of it is ever told",
+        "rename it to rule.md",
+    )
+    assert third[0] == "OK"
+    code = 1
+    (folder / "bad.md").write_text("---\nordr: 1\nglobs: *.py\n---\nText.\n")
+    assert database()[0][:2] == (
+        "ERROR",
+        "md-db/instructions/bad.md, line 3: globs: a value that begins with * must be in quotes",
+    )
+    assert "md-db/instructions/bad.md, line 3" in place.mh("doctor", code=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import survival
+from benchmarks import mddb, survival
 
 pytestmark = pytest.mark.slow
 
@@ -19,3 +19,11 @@ def test_after_a_kill_9_of_the_daemon_every_job_has_ended_once():
         0,
         0,
     )
+
+
+def test_the_database_is_measured_beside_its_floor_and_its_peer():
+    figures = mddb.measure(40, 1)
+    assert {figure.name for figure in figures if "python-frontmatter" in figure.note or figure.ratio == 1.0} == {
+        "plain reading", "os.stat of all files", "the first resolve, beside python-frontmatter",
+    }  # fmt: skip
+    assert all(figure.p50 > 0 and figure.ratio and figure.ratio > 0 for figure in figures)

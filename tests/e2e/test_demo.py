@@ -47,6 +47,7 @@ def test_the_demo_finishes_although_its_daemon_is_killed(tmp_path: Path) -> None
     assert sorted(path.name for path in (tracks / "done").glob("*.md")) == [
         "announce.md",
         "count-primes.md",
+        "files-or-database.md",
         "leap-years.md",
         "poem.md",
     ]

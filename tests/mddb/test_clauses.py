@@ -253,7 +253,7 @@ def test_a_clause_matches_as_the_rule_says(patterns: list[str], excluded: list[s
     asked = not patterns or any(c.like(p, value) for p in patterns)
     assert (held is not None) == (asked and not any(c.like(p, value) for p in excluded))
     if held is None:
-        assert clause.failure(value)
+        assert Clauses((clause,)).weigh(Context("", value))[1]
     elif not patterns:
         assert held == Match("model_id", value, ", ".join(excluded), "exclusion")
     else:
@@ -275,10 +275,9 @@ def test_what_is_unknown_is_matched_by_a_star_and_by_exclusions_alone(
 def test_why_it_does_not_apply() -> None:
     found, _ = read('applies_when: {harness_id: [codex, "g*"], kind: {not: fix}, phase: retry}')
     assert found is not None
-    assert found.failures(Context("claude-code", kind="fix", phase="retry")) == [
-        "harness_id is claude-code, not codex or g*",
-        "kind fix is excluded by fix",
-    ]
+    why, failures = found.weigh(Context("claude-code", kind="fix", phase="retry"))
+    assert why == (Match("phase", "retry", "retry", "exact"),)
+    assert failures == ("harness_id is claude-code, not codex or g*", "kind fix is excluded by fix")
     assert found.match(Context("claude-code", phase="retry")) is None
     assert found.match(Context("gemini", kind="docs", phase="retry")) == (
         Match("harness_id", "gemini", "g*", "glob"),

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.errors import Problem
-from daemon.mddb.clauses import Clause, Clauses, like
+from daemon.mddb.clauses import like
 from daemon.mddb.compose import compose, concerned
-from daemon.mddb.resolver import NEAREST, PHASES, Context, DatabaseFault, Instruction, Told
-from daemon.mddb.schema import Doc, Kind, kind_of, parse
+from daemon.mddb.resolver import NEAREST, Context, DatabaseFault, Instruction, Told
+from daemon.mddb.schema import Doc, parse
+from tests.mddb.databases import contexts, databases
 
 HERE = Context("codex", "gpt-5", "shop", "fix", "spawn")
 
@@ -57,54 +58,6 @@ def test_a_pattern_that_is_the_value_is_exact_whatever_signs_it_has() -> None:
         doc("instructions/b.md", 'applies_when: {model_id: "claude-*"}'),
     ]
     assert paths(compose(docs, context)) == ["instructions/b.md", "instructions/a.md"]
-
-
-VALUES = {
-    "harness_id": ["codex", "cursor", "co*", "c*", "*"],
-    "model_id": ["gpt-5", "gpt-*", "*"],
-    "project_id": ["shop", "s*"],
-    "kind": ["fix", "docs", "f*"],
-    "phase": ["spawn", "retry", "re*"],
-}
-KINDS = ("instructions/{}.md", "skills/{}.md", "skills/{}/SKILL.md")
-
-
-def a_clause(dimension: str) -> st.SearchStrategy[Clause]:
-    some = st.lists(st.sampled_from(VALUES[dimension]), max_size=2, unique=True).map(tuple)
-    return st.builds(Clause, st.just(dimension), some, some).filter(lambda c: bool(c.patterns or c.excluded))
-
-
-some_clauses = st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3, unique=True).flatmap(
-    lambda names: st.tuples(*map(a_clause, names)).map(Clauses)
-)
-contexts = st.builds(
-    Context,
-    st.sampled_from(["codex", "cursor", "hermes"]),
-    st.sampled_from(["", "gpt-5", "gpt-6"]),
-    st.sampled_from(["", "shop"]),
-    st.sampled_from(["", "fix", "docs"]),
-    st.sampled_from(PHASES),
-)
-
-
-@st.composite
-def databases(draw: st.DrawFn) -> list[Doc]:
-    names = draw(st.lists(st.sampled_from("abcdefgh"), max_size=7, unique=True))
-    where = [draw(st.sampled_from(KINDS)).format(name) for name in names]
-    found = []
-    for path in where:
-        kind: Kind | None = kind_of(path)
-        assert kind is not None
-        clauses = draw(st.none() | some_clauses)
-        overrides = tuple(draw(st.lists(st.sampled_from(where), max_size=3, unique=True)))
-        found.append(
-            Doc(
-                path, f"sha-{path}", kind, body=draw(st.sampled_from(["", "Text.\n"])), clauses=clauses,
-                has_clauses=clauses is not None, order=draw(st.sampled_from([-1, 0, 0, 5])),
-                overrides=tuple(each for each in overrides if each != path),
-            )
-        )  # fmt: skip
-    return found
 
 
 def rank(doc: Doc, context: Context) -> tuple[object, ...]:
@@ -280,6 +233,27 @@ def test_the_sections() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("clause", "inline"),
+    [
+        ("", False),
+        ("applies_when: {project_id: shop}", False),
+        ("applies_when: {harness_id: codex, model_id: '*'}", False),
+        ("applies_when: {phase: {not: review}}", False),
+        ("applies_when: {project_id: shop, kind: {not: docs}}", False),
+        ("applies_when: {project_id: shop, kind: fix}", True),
+        ("applies_when: {kind: 'f*'}", True),
+        ("applies_when: {phase: spawn}", True),
+    ],
+)
+def test_a_skill_is_written_out_when_it_is_for_this_kind_of_work_or_this_phase(
+    clause: str, inline: bool
+) -> None:
+    found = compose([doc("skills/s.md", clause, "Text")], HERE)
+    assert [each.inline for each in found.skills] == [inline]
+    assert [each.inline for each in found.told] == [inline]
+
+
 def test_every_told_document_says_why() -> None:
     docs = [
         doc("instructions/a.md"),
@@ -290,11 +264,11 @@ def test_every_told_document_says_why() -> None:
     ]
     found = compose(docs, replace(HERE, phase="swap", from_harness="claude-code"))
     assert [(each.path, each.by, each.inline, each.reason) for each in found.told] == [
-        ("instructions/a.md", "legacy", True, "has no clauses: it is told always, first, and with the lowest precedence"),
+        ("instructions/a.md", "legacy", True, "always: it has no clauses"),
         ("instructions/b.md", "clauses", True, "harness_id is codex; model_id gpt-5 is like gpt-*; kind fix is not excluded by docs"),
         ("instructions/harness-translation-claude-code-codex.md", "name", True, "the track goes over between these two harnesses"),
         ("projects/shop.md", "name", True, "the track is of this project"),
-        ("skills/s.md", "legacy", False, "has no clauses: it is told always, first, and with the lowest precedence"),
+        ("skills/s.md", "legacy", False, "always: it has no clauses"),
     ]  # fmt: skip
     assert Told("x", "", "skill", by="name").reason == "found by its name"
 

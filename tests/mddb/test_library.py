@@ -21,6 +21,7 @@ from daemon.errors import Problem
 from daemon.mddb import library as lib
 from daemon.mddb.library import Library, Unrecorded, rebuild
 from daemon.mddb.resolver import Context, DatabaseFault, Instruction
+from daemon.mddb.revisions import Revisions
 from daemon.spool.frontmatter import MAX_FILE
 
 CORPUS = Path(__file__).parents[2].parent / "shared/corpus/d_md"
@@ -391,6 +392,37 @@ def test_who_writes_a_document_is_waited_for(place: Place) -> None:
         assert writer.stdout.readline() == "closed\n"
         timer.join()
     assert place.resolve().text("instruction") == "Half and whole."
+
+
+def test_a_policy_that_is_being_written_is_what_it_was(place: Place) -> None:
+    path = "instructions/router-policy.md"
+    file = place.write(path, "---\ndeny: {kind: fix, why: too dear}\n---\n")
+    denied = "too dear (md-db/instructions/router-policy.md, line 2)"
+    assert place.library.denied(HERE, told=False) == denied
+    with file.open("r+b") as writing:
+        writing.truncate()
+        for _ in range(3):
+            assert place.library.denied(HERE, told=False) == denied
+        writing.write(b"---\ndeny: {kind: docs, why: x}\n---\n")
+    assert place.library.denied(HERE, told=False) is None
+
+
+def test_every_state_can_be_built_again_from_git(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    place = Place(tmp_path / "md-db")
+    revisions = Revisions(tmp_path, place.files)
+    place.library = Library(place.root, place.files, revisions)
+    seen = []
+    for n in range(6):
+        place.write(f"instructions/{n % 3}.md", f"---\norder: {n}\n---\nText {n}.\n")
+        place.write("skills/s/SKILL.md", f"Skill {n}.\n")
+        if n == 4:
+            (place.root / "instructions/0.md").unlink()
+        seen.append(place.library.resolve(HERE))
+    assert len({found.revision for found in seen}) == 6
+    for found in seen:
+        assert found.revision is not None
+        assert rebuild(HERE, revisions.documents(found.revision), revisions, found.revision) == found
 
 
 # --- projects, the policy, faults

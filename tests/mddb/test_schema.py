@@ -173,7 +173,7 @@ def test_overrides_that_cannot_be(text: str, says: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "globs"),
-    [("src/**", ("src/**",)), ('"**/*.ts, **/*.tsx"', ("**/*.ts", "**/*.tsx")), ('["*.{ts,tsx}"]', ("*.{ts,tsx}",)), ("", ()), ("[]", ())],
+    [("src/**", ("src/**",)), ('"**/*.ts, **/*.tsx"', ("**/*.ts", "**/*.tsx")), ('["*.{ts,tsx}"]', ("*.{ts,tsx}",)), ('"*.{ts, tsx}, a"', ("*.{ts, tsx}", "a")), ("", ()), ("[]", ())],
 )  # fmt: skip
 def test_globs(text: str, globs: tuple[str, ...]) -> None:
     assert doc(f"globs: {text}").globs == globs

@@ -11,6 +11,9 @@ VERBS: dict[str, Verb] = {
     "show": Verb("show", "Print a document, as it is or as it was."),
     "log": Verb("log", "List the commits in which a document changed."),
     "diff": Verb("diff", "Show what has changed in a document."),
+    "import": Verb(
+        "importing", "Take over what you have: CLAUDE.md, AGENTS.md, skills, Cursor's rules, agents."
+    ),
 }
 
 
