@@ -347,6 +347,22 @@ def test_a_skill_is_kept_byte_for_byte_with_its_files(place: Place, tmp_path: Pa
     assert place.doc(found["path"]).name == "review"
 
 
+def test_a_skill_in_the_folder_of_another_is_one_of_its_own(place: Place) -> None:
+    for name in ("SKILL.md", "a/SKILL.md", "a/b/SKILL.md", "c/d/SKILL.md", "c/x", "a/y", "CLAUDE.md"):
+        place.put(f"skills/review/{name}", SKILL)
+    found = {each["path"]: each["notes"] for each in place.json(place.shop)}
+    assert {*place.tree()} == {
+        "projects/shop.md",
+        *(f"skills/{name}/{file}" for name in "abd" for file in ("SKILL.md", ".imported.json")),
+        *(f"skills/review/{file}" for file in ("SKILL.md", ".imported.json", "c/x", "CLAUDE.md")),
+        "skills/a/y",
+    }
+    assert found["skills/review/SKILL.md"] == [
+        "not taken with it: a, a skill of its own",
+        "not taken with it: c/d, a skill of its own",
+    ]
+
+
 def test_a_skill_of_a_project_gets_a_clause(place: Place) -> None:
     place.put(".claude/skills/review/SKILL.md", SKILL)
     doc = place.doc(place.one(place.shop)["path"])
