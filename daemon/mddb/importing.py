@@ -364,9 +364,13 @@ class _Planning:
         try:
             read = frontmatter.read(source.data)
             if read.has_frontmatter and not schema.parse(path, "", source.data).problems:
-                data = frontmatter.set_block(
-                    source.data, "imported", {"from": source.origin, "sha256": source.sha256}
-                )
+                block: dict[str, str | int | list[str] | None] = {
+                    "from": source.origin,
+                    "sha256": source.sha256,
+                }
+                if "imported" in read.meta:
+                    block["frontmatter"] = self.front  # where it came from before is not lost
+                data = frontmatter.set_block(source.data, "imported", block)
                 _check(path, data)
                 return Plan(path, data, tuple(self.notes))
         except DocumentError:
@@ -418,7 +422,9 @@ class _Planning:
         try:
             return StrictHandler().compose(self.front).meta
         except DocumentError as error:
-            self.notes.append(f"what stands above its text is read line by line: {error.problems[0].message}")
+            self.notes.append(
+                f"what stands above its text is no YAML, and was read line by line: {error.problems[0].message}"
+            )
             return lenient(self.front)
 
     def _one(self, key: str) -> str:

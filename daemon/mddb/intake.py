@@ -206,7 +206,10 @@ class Intake:
             path = importing.another(path, str(repository))
         id = path.removeprefix("projects/").removesuffix(".md")
         self._projects[str(repository)] = id
-        self._made[id] = Outcome("new", path, str(repository), notes)
+        my_home = Path(os.path.expanduser("~"))
+        inside = repository.is_relative_to(my_home) and repository != my_home
+        shown = f"~/{repository.relative_to(my_home)}" if inside else str(repository)
+        self._made[id] = Outcome("new", path, shown, notes)
         self._taken.add(path)
         return id
 

@@ -177,6 +177,7 @@ class _Search:
 
     def _walk(self, top: Path) -> None:
         within = os.path.realpath(top)
+        skills: set[Path] = set()
 
         def unreadable(error: OSError) -> None:
             self._refuse(Path(error.filename), f"cannot be looked into: {error.strerror or error}")
@@ -191,9 +192,9 @@ class _Search:
             folders[:] = sorted(name for name in folders if name not in links and not _skipped(folder / name))
             for name in links:
                 self._link(folder / name, within)
-            if "SKILL.md" in names and not root:
-                folders.clear()  # they are the skill's
-                names = ["SKILL.md"]
+            if folder.parent in skills or ("SKILL.md" in names and not root):
+                skills.add(folder)  # all below is the skill's, but for other skills
+                names = [name for name in names if name == "SKILL.md"]
             for name in sorted(names):
                 path = folder / name
                 kind = kind_by_place(path)
@@ -258,15 +259,18 @@ class _Search:
         found: dict[str, SkillFile] = {}
         within, size, hidden = os.path.realpath(folder), 0, 0
         for at, folders, names in os.walk(folder, onerror=_raise):
+            hidden += sum(name.startswith(".") and name != ".git" for name in (*folders, *names))
+            taken = []
             for name in sorted(folders):
                 path = Path(at, name)
                 if path.is_symlink():
                     notes.append(f"not taken: {path.relative_to(folder)}, a link to a folder")
-            hidden += sum(name.startswith(".") and name != ".git" for name in (*folders, *names))
-            folders[:] = sorted(
-                name for name in folders
-                if not name.startswith(".") and not _skipped(Path(at, name)) and not Path(at, name).is_symlink()
-            )  # fmt: skip
+                elif os.path.lexists(path / "SKILL.md"):
+                    # Wherever it lay in md-db it would be one.
+                    notes.append(f"not taken with it: {path.relative_to(folder)}, a skill of its own")
+                elif not name.startswith(".") and not _skipped(path):
+                    taken.append(name)
+            folders[:] = taken
             for name in sorted(names):
                 path = Path(at, name)
                 inner = path.relative_to(folder).as_posix()

@@ -125,7 +125,7 @@ def test_a_claude_md_is_for_claude_code_in_its_project(place: Place) -> None:
     doc = place.doc("instructions/shop/claude.md")
     assert doc.body == text
     assert clauses(doc) == "harness_id: claude-code, openclaude; project_id: shop"
-    assert place.doc("projects/shop.md").repository == str(place.shop)
+    assert place.doc("projects/shop.md").repository == "~/src/shop"
     meta = frontmatter.read(place.data("instructions/shop/claude.md")).meta
     assert meta["imported"] == {
         "from": "~/src/shop/CLAUDE.md",
@@ -347,6 +347,22 @@ def test_a_skill_is_kept_byte_for_byte_with_its_files(place: Place, tmp_path: Pa
     assert place.doc(found["path"]).name == "review"
 
 
+def test_a_skill_in_the_folder_of_another_is_one_of_its_own(place: Place) -> None:
+    for name in ("SKILL.md", "a/SKILL.md", "a/b/SKILL.md", "c/d/SKILL.md", "c/x", "a/y", "CLAUDE.md"):
+        place.put(f"skills/review/{name}", SKILL)
+    found = {each["path"]: each["notes"] for each in place.json(place.shop)}
+    assert {*place.tree()} == {
+        "projects/shop.md",
+        *(f"skills/{name}/{file}" for name in "abd" for file in ("SKILL.md", ".imported.json")),
+        *(f"skills/review/{file}" for file in ("SKILL.md", ".imported.json", "c/x", "CLAUDE.md")),
+        "skills/a/y",
+    }
+    assert found["skills/review/SKILL.md"] == [
+        "not taken with it: a, a skill of its own",
+        "not taken with it: c/d, a skill of its own",
+    ]
+
+
 def test_a_skill_of_a_project_gets_a_clause(place: Place) -> None:
     place.put(".claude/skills/review/SKILL.md", SKILL)
     doc = place.doc(place.one(place.shop)["path"])
@@ -430,6 +446,15 @@ def test_a_document_of_ours_stays_one(place: Place) -> None:
     assert b"order: 5 # late\n" in place.data(doc.path)
 
 
+def test_a_document_of_somebody_elses_database_keeps_its_clauses_and_where_it_came_from(place: Place) -> None:
+    front = "applies_when: {kind: fix}\nimported:\n  from: ~/x\n  sha256: 0\n  frontmatter: |\n    a: b\n"
+    path = place.one(place.put("fixing.md", f"---\n{front}---\nText\n"))["path"]
+    imported = frontmatter.read(place.data(path)).meta["imported"]
+    assert isinstance(imported, dict)
+    assert (imported["from"], imported["frontmatter"]) == ("~/src/shop/fixing.md", front)
+    assert clauses(place.doc(path)) == "kind: fix"
+
+
 @pytest.mark.parametrize("name", ["router-policy.md", "harness-translation-a-b.md", "readme.md"])
 def test_a_name_that_means_something_else_is_not_taken(place: Place, name: str) -> None:
     for text in ("x", "---\norder: 1\n---\nx", "---\nowner: me\n---\nx"):
@@ -455,7 +480,7 @@ def test_what_cannot_be_taken_is_refused_with_its_place_and_the_rest_is_imported
     assert "more than 1048576 bytes" in found["GEMINI.md"]["notes"][0]
     assert "a link that leads out of ~/src/shop" in found["lib/CLAUDE.md"]["notes"][0]
     assert "not a regular file" in found["web/CLAUDE.md"]["notes"][0]
-    assert {each["status"] for name, each in found.items() if name not in ("QWEN.md", str(place.shop))} == {
+    assert {each["status"] for name, each in found.items() if name not in ("QWEN.md", "~/src/shop")} == {
         "refused"
     }
     assert found["QWEN.md"]["status"] == "new"
