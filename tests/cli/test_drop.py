@@ -15,9 +15,9 @@ SHELL = "---\nharness_id: shell\n---\n```sh\necho x\n```\n"
 def test_what_the_daemon_would_refuse_is_refused_here(place):
     said = place.mh("drop", "-", code=2, text="---\nproject_id: shop\n---\nDo it\n")
     assert "nothing was queued" in said
-    assert "line 2, project_id: projects cannot be worked in yet" in said
+    assert "line 2, project_id: there is no such project" in said
     said = place.mh("drop", "-", code=2, text="---\npriority: 1\nproject: shop\n---\nDo it\n")
-    assert "line 3, project: projects cannot be worked in yet" in said
+    assert "line 3, project: there is no such project" in said
     assert os.listdir(place.queued) == []
 
 
@@ -129,7 +129,7 @@ def test_what_it_waits_for_in_vain_is_told(place):
     ("text", "says"),
     [
         ("---\npriorty: 1\n---\nx\n", "line 2, priorty"),
-        ("---\nproject_id: shop\n---\nx\n", "projects cannot be worked in yet"),
+        ("---\nproject_id: shop\n---\nx\n", "there is no such project"),
         ("---\npriority: 1\n---\n", "there is no text"),
         ("---\nafter: 25:99\n---\nx\n", "line 2, after"),
     ],

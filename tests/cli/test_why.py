@@ -137,7 +137,7 @@ def test_looked_at_again_is_said_of_times_that_are_near(place):
 
 def test_a_crash_that_names_nothing_says_where_to_look(place):
     kill = place.home / "kill"
-    kill.write_text('#!/bin/sh\nkill "-$(head -n 1 "$1")" $$\n')
+    kill.write_text('#!/bin/sh\nkill "-$(grep -x "[0-9][0-9]*" "$1")" $$\n')
     kill.chmod(0o755)
     place.settings.write_text(
         f'[harness.mine]\nargv = ["{kill}", "{{brief}}"]\n[harness.dumb]\nargv = ["false"]\n'

@@ -145,7 +145,7 @@ def test_help_names_only_what_works_and_a_stranger_understands_it(bench):
     ):
         assert verb in said
         assert "Usage: " in bench.mh(verb, "--help")
-    for later in ("swap", "diff", "hold", "resolve"):
+    for later in ("swap", "diff", "hold"):
         assert f"\n  {later} " not in said
     assert "run commands as you" in said
     assert "Did you mean `mh drop`" in bench.mh("dorp", code=2)

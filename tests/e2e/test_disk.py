@@ -86,7 +86,7 @@ def _is_told(bench: Bench, why: str) -> bool:
 
 @pytest.mark.parametrize("moment", ["before it is taken", "while it runs"])
 @pytest.mark.parametrize(
-    ("options", "spell"), [("size=1m", Full()), ("nr_inodes=100", NoInodes())], ids=["1 MiB", "100 inodes"]
+    ("options", "spell"), [("size=1m", Full()), ("nr_inodes=200", NoInodes())], ids=["1 MiB", "200 inodes"]
 )
 def test_a_disk_that_fills_up_is_waited_for(
     on_disk: Callable[[str], Bench], waiting: Any, options: str, spell: Full | NoInodes, moment: str
