@@ -39,6 +39,7 @@ def warn(place: Workspace, name: str, loaded: Loaded, predecessors: list[Time | 
     from daemon.assembly import library
     from daemon.config import Settings
     from daemon.durable import Files
+    from daemon.kernel.projects import misspelt
     from daemon.kernel.route import NoRoute, Router
 
     try:
@@ -54,6 +55,8 @@ def warn(place: Workspace, name: str, loaded: Loaded, predecessors: list[Time | 
         ).route(loaded.track, time.monotonic())
         if isinstance(route, NoRoute):
             complain(f"it will wait: {route.why}", route.unblock)
+    if said := misspelt(loaded, library(place, Files(), looking=True)):
+        complain(said, "")
     wanted = dict.fromkeys(moment.id for moment in predecessors if isinstance(moment, TrackId))
     if not wanted:
         return

@@ -65,7 +65,11 @@ def lines(answer: Answer, now: Mapping[str, Doc]) -> Iterator[str]:
         for each in of_part:
             number += 1
             named = (
-                "" if each.inline or record.get("loads_skills") else "; only named, with the path of its text"
+                "; the harness loads it itself, from a folder"
+                if record.get("loads_skills") and each.part == "skill"
+                else ""
+                if each.inline
+                else "; only named, with the path of its text"
             )
             yield f"  {number:2}  {clean(each.path):{width}}  {clean(each.reason)}{named}"
             if since := _since(each, now, answer):

@@ -47,6 +47,7 @@ class Answer:
     doubt: str = ""
     refused: tuple[str, ...] = ()
     waits: str = ""
+    doubtful: str = ""
 
     def row(self) -> dict[str, Any]:
         return {slot: getattr(self, slot) for slot in self.__slots__}
@@ -103,6 +104,8 @@ def command(
         complain(f"as it is, the daemon would refuse it: {refusal}", "")
     if answer.waits:
         complain(f"it would wait: {answer.waits}", "")
+    if answer.doubtful:
+        complain(answer.doubtful, "")
     if as_json:
         click.echo(json.dumps(answer.row(), ensure_ascii=False, indent=2))
     elif explain:
@@ -131,6 +134,12 @@ def _print(answer: Answer) -> None:
     parts = [answer.brief]
     if answer.instructions is not None:
         parts = [f"==> instructions.md <==\n{answer.instructions}\n==> brief.md <==\n{answer.brief}"]
+    if answer.record.get("loads_skills") and (
+        skills := [t for t in answer.record["told"] if t.get("part") == "skill"]
+    ):
+        names = "".join(f"{skill.get('path')}\n" for skill in skills)
+        head = [] if answer.instructions is not None else ["==> brief.md <==\n"]
+        parts = [f"==> skills/, which the harness loads itself <==\n{names}\n", *head, *parts]
     text = "".join(parts)
     if sys.stdout.isatty():
         text = "".join(c if c.isprintable() or c in "\n\t" else "" for c in text)
@@ -162,7 +171,8 @@ def _answer(place: Workspace, what: str, asked: Asked, attempt: int | None, *, n
             raise UsageError(f"{found.id} has no attempt {attempt}", f"mh show {found.word} lists them")
     if not asked and not now:
         for session in sessions:
-            if os.path.isfile(session / "brief.md"):
+            # Without it nothing was started, and nobody was told anything.
+            if os.path.isfile(session / "brief.md") and read_json(session / "launch.json") is not None:
                 return was(place, found.id, session)
         if attempt is not None:
             raise UsageError(
@@ -241,7 +251,7 @@ def _would_be(
     from daemon.assembly import library
     from daemon.config import Settings
     from daemon.durable import Files
-    from daemon.kernel.projects import frozen, refusals, understood, with_address
+    from daemon.kernel.projects import frozen, misspelt, refusals, understood, with_address
     from daemon.kernel.route import NoRoute, Router
     from daemon.kernel.starting import SKILLS, Telling, find_place, tell
     from daemon.spool.sessions import Claim
@@ -287,7 +297,7 @@ def _would_be(
             raise UsageError("a swap from which harness?", "add --from NAME")
         phase = asked.phase, before if asked.phase == "swap" else ""
     elif asked.before:
-        phase = "swap", asked.before
+        raise UsageError("--from belongs to a swap", f"add --phase swap, or leave out --from {asked.before}")
     # A project whose document has faults is told as what resolving raises.
     extra = frozen(loaded, database) if not refused else {}
     claim = Claim("", id, name, attempt, attempt, "", extra)
@@ -316,6 +326,7 @@ def _would_be(
         record=record,
         refused=refused,
         waits=waits,
+        doubtful=misspelt(loaded, database),
     )
 
 

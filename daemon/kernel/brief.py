@@ -14,7 +14,9 @@ from daemon.mddb.resolver import Instruction, Skill
 from daemon.tracks import thread
 from daemon.tracks.track import Check, Prose
 
-ALONE = "If the task needs an existing repository, say so and stop."
+ALONE = (
+    "If the task needs an existing repository, say so in a last line that begins with `BLOCKED: `, and stop."
+)
 EMPTY = f"You work in an empty git repository made for this task. {ALONE}"
 GOES_ON = (
     "You work in a git repository made for this task; what lies in it is the work of the attempts before "

@@ -534,7 +534,8 @@ class Observer:
         if not holds:
             route = self._parts.router.route(peek, now.mono)
             if isinstance(route, NoRoute):
-                holds.append(Hold(route.why, now.mono + LOOK_AGAIN, route.unblock, needs_you=True))
+                again = LOOK_AGAIN if route.again_s is None else route.again_s
+                holds.append(Hold(route.why, now.mono + again, route.unblock, needs_you=True))
         return replace(candidate, priority=peek.priority, holds=tuple(holds))
 
     def _fault(self, entry: Entry, peek: Peek, now: Now) -> Fault:

@@ -8,6 +8,7 @@ it, so that a later change of the document changes no track that is worked on.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -71,6 +72,19 @@ def refusals(loaded: Loaded, resolver: Resolver) -> Iterator[Problem]:
             value=id,
             hint=f"take `repository` out of md-db/{project.path}, or let the track name another project",
         )
+
+
+def misspelt(loaded: Loaded, resolver: Resolver) -> str:
+    """What is odd about a first line that seems to name a project, as a sentence; "" if nothing is."""
+    if loaded.track.project_id is not None:
+        return ""
+    first = next((line for line in loaded.document.body.splitlines() if line.strip("\ufeff \t")), "")
+    found = re.match(r"(?:#{1,6}[ \t]+)?([\w.-]+)[ \t]*:", first.strip("\ufeff \t"))
+    known = resolver.projects() if found is not None else []
+    near = nearest(found[1], known) if found is not None else None
+    if found is None or near is None:
+        return ""
+    return f"its first line begins with {found[0]!r}, and names no project; for {near} write `{near}: ...`"
 
 
 def frozen(loaded: Loaded, resolver: Resolver) -> dict[str, Any]:

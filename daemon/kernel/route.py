@@ -16,6 +16,8 @@ from daemon.mddb.resolver import Context, DatabaseFault, Nothing, Resolver
 
 #: Seconds for which an answer about an installed program is believed.
 BELIEVE = 20.0
+#: Seconds after which a track is looked at again that waits for a document to be mended.
+UNREADABLE_AGAIN = 3.0
 _ANOTHER = "name another in the file (harness_id:), or change md-db/instructions/router-policy.md"
 
 
@@ -33,8 +35,11 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class NoRoute:
+    """again_s: after how many seconds it is looked at again, when no event tells of an end; None: as usual."""
+
     why: str
     unblock: str
+    again_s: float | None = None
 
 
 class Harnesses(Protocol):
@@ -68,7 +73,7 @@ class Router:
         try:
             return self._route(track, mono)
         except DatabaseFault as fault:
-            return NoRoute(f"what it has to be told cannot be read:\n{fault}", fault.hint)
+            return NoRoute(f"what it has to be told cannot be read:\n{fault}", fault.hint, UNREADABLE_AGAIN)
 
     def _route(self, track: Asking, mono: float) -> Route | NoRoute:
         denials = []

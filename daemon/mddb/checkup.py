@@ -166,6 +166,9 @@ def _harness(pattern: str, names: Collection[str]) -> tuple[str, str] | None:
 def _near_harness(word: str, names: Collection[str]) -> str | None:
     """The known name that this one is a slip of."""
     near = nearest(word, sorted(names))
+    if near is None:
+        # Letters that have changed places.
+        near = next((name for name in sorted(names) if sorted(name) == sorted(word.lower())), None)
     if near is None or near.startswith(word):
         return near
     # Names of agents are often alike, and another one is no slip.

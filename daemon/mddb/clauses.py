@@ -173,7 +173,7 @@ def clause_of(name: str, value: Value, path: Path, bad: Bad) -> Clause | None:
     right = True
     for where, text, sign in _entries(value, path):
         problem = (
-            (f"every value of `{name}` is one text", f"for example `{name}: {_example(name)}`")
+            _no_text(name, text)
             if not isinstance(text, str) or not text.strip()
             else _misfit(name, text.strip(), sign)
         )
@@ -210,6 +210,18 @@ def _entries(value: Value, path: Path) -> Iterator[tuple[Path, Value, str | None
         yield path, value, None
 
 
+def _no_text(name: str, value: Value) -> tuple[str, str]:
+    """Why this is no pattern, and what would be."""
+    if isinstance(value, dict) and value:
+        other = next((key for key in value if key != "not"), "")
+        if other:
+            return (
+                f"`{clipped(other)}` means nothing in a value of `{name}`",
+                f"to exclude: `{name}: {{not: X}}`",
+            )
+    return f"every value of `{name}` is one text", f"for example `{name}: {_example(name)}`"
+
+
 def _misfit(name: str, text: str, sign: str | None) -> tuple[str, str] | None:
     """What is wrong with one pattern of this dimension, and what would be right in its place."""
     if "," in text:
@@ -218,6 +230,9 @@ def _misfit(name: str, text: str, sign: str | None) -> tuple[str, str] | None:
         if sign is None:
             return f"several values of `{name}` in one text", f"write {name}: [{right}]"
         return f"several values of `{name}` in one text", f"write {name}: {{not: [{right}]}}"
+    if sign is None and (bare := re.fullmatch(r"(?i)not\s+(\S.*)", text)):
+        right = json.dumps(bare[1], ensure_ascii=False)
+        return f"`not` in a text excludes nothing in `{name}`", f"write {name}: {{not: {right}}}"
     if name == "harness_id" and "/" in text:
         harness, _, model = text.partition("/")
         if sign is not None:

@@ -275,7 +275,8 @@ class _Planning:
     def _instruction(self, globs: list[str], readers: Mapping[str, object] | None = None) -> Plan:
         if self.source.kind == "claude" and (named := files_named(self.body)):
             self.notes.append(
-                f"it names other files, whose text is not taken along: {', '.join('@' + n for n in named)}"
+                f"it names other files, whose text is not taken along: {', '.join('@' + n for n in named)}; "
+                "import those that should be told, too, or put their text into the document"
             )
         meta: dict[str, object] = {}
         if description := self._one("description"):

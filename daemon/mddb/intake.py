@@ -27,7 +27,7 @@ from daemon.durable import Files
 from daemon.errors import DocumentError, NotNow, Problem
 from daemon.mddb import importing
 from daemon.mddb.importing import Imported, Plan, Source
-from daemon.mddb.schema import kind_of
+from daemon.mddb.schema import kind_of, parse
 from daemon.mddb.sources import Candidate
 from daemon.spool import frontmatter
 from daemon.spool.frontmatter import MAX_FILE
@@ -91,6 +91,14 @@ class Intake:
             self._made[source.project] = made
         yield outcome
 
+    def reader(self, path: str) -> str:
+        """For whom a document is that was taken in; "" for a project. Raises OSError."""
+        data = self._content(path)
+        if data is None or kind_of(path) not in ("instruction", "skill"):
+            return ""
+        clauses = parse(path, "", data).clauses
+        return str(clauses) if clauses is not None else "everybody"
+
     # -- documents of one file
 
     def _document(self, source: Source, plan: Plan) -> Outcome:
@@ -125,7 +133,13 @@ class Intake:
             changed = importing.edited(old)
         except DocumentError as error:
             return Outcome("kept", known.path, source.origin, tuple(map(str, error.problems)))
-        notes = (*plan.notes, *notes, *self._replace(known.path, data, changed))
+        if kind_of(known.path) != kind_of(plan.path):
+            # What the plan says of it is not what it is here.
+            was = "an instruction" if kind_of(known.path) == "instruction" else "a skill"
+            notes = (*notes, f"imported anew it would be {plan.path}; this stays {was}")
+        else:
+            notes = (*plan.notes, *notes)
+        notes = (*notes, *self._replace(known.path, data, changed))
         return Outcome("updated", known.path, source.origin, notes)
 
     # -- skills
@@ -209,6 +223,11 @@ class Intake:
         my_home = Path(os.path.expanduser("~"))
         inside = repository.is_relative_to(my_home) and repository != my_home
         shown = f"~/{repository.relative_to(my_home)}" if inside else str(repository)
+        notes = (
+            *notes,
+            "tracks that name it cannot be worked in yet, as it has a repository; "
+            "without that line they get an empty one",
+        )
         self._made[id] = Outcome("new", path, shown, notes)
         self._taken.add(path)
         return id

@@ -38,7 +38,9 @@ SKILL_FILES, SKILL_BYTES = 200, 10 << 20
 #: Seconds; the clock of a file system moves in steps, of 10 ms at most.
 STEP = 0.02
 #: How many seconds what a scan has found counts for who asks only whether something can be told.
-FRESH = 1.0
+FRESH = 0.05
+#: And so many times as long as it took: a large database is not scanned all the time.
+SHARE = 20.0
 #: For how many contexts what was composed is kept, until a document changes.
 CONTEXTS = 64
 #: What people call a Markdown file. Only `.md` is a document.
@@ -87,6 +89,7 @@ class Library:
         self._docs: dict[str, Doc] | None = None
         self._composed: dict[Context, Instruction] = {}
         self._walked = -FRESH
+        self._took = 0.0
         #: What was looked at by itself.
         self._single: dict[str, tuple[_Signature, Doc]] = {}
         self._lock = threading.Lock()
@@ -166,23 +169,34 @@ class Library:
             return dict(self._scan())
 
     def strays(self) -> list[str]:
-        """Markdown files of md-db that are no documents: nothing of them is ever told. Raises OSError.
+        """What is never told: Markdown files that are no documents, and folders for skills without one (ending in /).
 
-        What lies in the folder of a skill belongs to it, and a README is for people.
+        What lies in the folder of a skill belongs to it, and a README is for people. Raises OSError.
         """
         paths = [_shown(path) for path, _ in self._walk(self.root, "")]
         skills = tuple(path.removesuffix("SKILL.md") for path in paths if schema.folder_of(path))
-        return sorted(
+        found = {
             path
             for path in paths
             if schema.kind_of(path) is None
             and not path.startswith(skills)
             and path.rsplit("/", 1)[-1].lower() != "readme.md"
-        )
+        }
+        try:
+            folders = [entry for entry in os.scandir(self.root / "skills") if entry.is_dir()]
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            folders = []
+        for folder in folders:
+            path = _shown(f"skills/{folder.name}/")
+            inside = any(each.startswith(path) for each in (*skills, *found))
+            if not folder.name.startswith(".") and not inside and any(os.scandir(folder)):
+                found.add(path)
+        return sorted(found)
 
     # -- reading
 
     def _scan(self) -> dict[str, Doc]:
+        began = time.monotonic()
         found: dict[str, tuple[_Signature, Doc]] = {}
         same = self._docs is not None
         for folder in FOLDERS:
@@ -194,6 +208,7 @@ class Library:
                     found[_shown(path)] = read
                     same = False
         self._walked = time.monotonic()
+        self._took = self._walked - began
         if same and self._docs is not None and len(found) == len(self._docs):
             return self._docs
         for path in self._known.keys() - found.keys():
@@ -341,7 +356,7 @@ class Library:
 
         Who reads just now is not waited for: then the start itself finds out.
         """
-        stale = time.monotonic() - self._walked > FRESH or any(
+        stale = time.monotonic() - self._walked > max(FRESH, SHARE * self._took) or any(
             (now := self._one(path)) is None or (now.sha, now.problems) != (doc.sha, doc.problems)
             for path, doc in list(self._faulty.items())
             if concerned(doc, context)

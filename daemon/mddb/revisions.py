@@ -285,7 +285,8 @@ class Revisions:
 
     def _now(self, path: str) -> bytes | None:
         try:
-            return self._files.read(self._folder / _check(path))
+            # Who keeps a text elsewhere means what the link leads to, as when it is told.
+            return self._files.read(Path(os.path.realpath(self._folder / _check(path))))
         except (FileNotFoundError, NotADirectoryError):
             return None
 

@@ -107,6 +107,20 @@ MEANING: Final[Mapping[str, tuple[str, str, str]]] = {
 RULES: Final = ("scope", "commit", "focus", "budget")
 ACTIONS: Final = ("flag", "message", "interrupt")
 _PROJECT_ID = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+#: What people and other programs write for one of our keys.
+_SLIPS: Final[Mapping[str, str]] = {
+    "apply_when": "applies_when",
+    "applywhen": "applies_when",
+    "apply_if": "applies_when",
+    "applies_if": "applies_when",
+    "applies_to": "applies_when",
+    "applies": "applies_when",
+    "when": "applies_when",
+    "applyto": "globs",
+    "paths": "globs",
+    "glob": "globs",
+    "replaces": "overrides",
+}
 #: Words of the standard for skills that look like a slip of one of ours.
 #: Words that nobody else's skills have.
 _OURS = frozenset(name for name in clauses.DIMENSIONS if name.endswith("_id"))
@@ -279,10 +293,13 @@ class _Reading:
         for key, value in self.meta.items():
             if key in own or key in NOTES:
                 continue
-            near = track.nearest(key, own)
+            near = track.nearest(key, own) or _SLIPS.get(key.lower().replace("-", "_"))
+            if near not in own:
+                near = None
             if self.kind == "skill":
                 # A skill of somebody else's may have any key; only what was meant as ours must not be lost.
-                if near in _ORDERED and key not in _FOREIGN:
+                lost = near == "description" and "description" not in self.meta
+                if (near in _ORDERED or lost) and key not in _FOREIGN:
                     self._bad((key,), f"there is no key `{key}`", f"write `{near}`", value)
                 elif key in _OURS:
                     self._bad((key,), f"there is no key `{key}`", _as_clause(key, value), value)
@@ -324,7 +341,7 @@ class _Reading:
     def _globs(self) -> tuple[str, ...]:
         """Other programs have them in one text, with commas."""
         return tuple(
-            part for text in self._texts("globs") for part in re.split(r",\s+(?![^{]*\})", text) if part
+            part for text in self._texts("globs") for part in re.split(r",\s*(?![^{]*\})", text) if part
         )
 
     def _whole(self, key: str) -> int:

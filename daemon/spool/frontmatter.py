@@ -724,6 +724,10 @@ def _diagnosis(raw: str, lead: str, key: str, value: str, problem: str) -> tuple
         return "text after the closing quote, or an escape that YAML does not know", quoted
     if first and first in "[{" and not value.startswith("{{"):
         last = "]" if first == "[" else "}"
+        if mapping := re.fullmatch(r"\{(.*?)([\w-]+):\s*not:\s*([^,{}]+?)\s*(,.*)?\}", value):
+            before, name, what, after = (part or "" for part in mapping.groups())
+            right = f"{{{before}{name}: {{not: {what}}}{after}}}"
+            return "a mapping within a mapping has braces of its own", f"{key}: {right}" if key else right
         hint = quoted if value.endswith(last) else f"close them with {last}, or {quoted}"
         return "the brackets do not hold what YAML expects", hint
     if value.startswith("{{"):

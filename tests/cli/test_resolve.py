@@ -43,7 +43,7 @@ def test_what_a_draft_would_be_told(base):
         "## Done when\n\nThese are judged after you have ended; your own word is not asked for.\n\n"
         "- check: `run: pytest -q`\n- it is nice\n\n"
         "## Where you are\n\nYou work in an empty git repository made for this task. "
-        "If the task needs an existing repository, say so and stop.\n"
+        "If the task needs an existing repository, say so in a last line that begins with `BLOCKED: `, and stop.\n"
     )
     assert base.mh("resolve", "-", "-H", "reader", text=TRACK) == base.mh(
         "resolve", "draft.md", "-H", "reader"

@@ -122,6 +122,22 @@ def test_a_harness_with_a_place_for_it_gets_instructions_and_skills_apart(base):
     assert brief.startswith("# Do it\n")
     assert "Never push" not in brief
     assert base.json("resolve", "one")["rebuilt"] is True
+    assert base.mh("resolve", "one").startswith(
+        "==> skills/, which the harness loads itself <==\nskills/fix/SKILL.md\n\n==> instructions.md <==\n"
+    )
+    assert "; the harness loads it itself, from a folder" in base.mh("resolve", "one", "--explain")
+
+
+def test_what_never_started_was_told_nothing(base):
+    with (base.root / "megaharness.toml").open("a") as settings:
+        settings.write('\n[harness.choosy]\nargv = ["cat", "{brief}", "{model}"]\n')
+    base.up()
+    base.drop("one.md", "---\nharness_id: choosy\n---\n# Do it\n")
+    assert base.settled("one.md") == "failed"
+    assert "attempt 1 of one was never told anything" in base.mh("resolve", "one", "--attempt", "1", code=2)
+    told = base.mh("resolve", "one", "--explain")
+    assert "one, attempt 2: choosy" in told
+    assert "not told yet" in told
 
 
 def test_skills_are_written_out_where_the_harness_loads_none(base):

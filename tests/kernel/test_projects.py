@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from daemon.durable import Files
-from daemon.kernel.projects import frozen, refusals, understood, with_address
+from daemon.kernel.projects import frozen, misspelt, refusals, understood, with_address
 from daemon.mddb.library import Library, Unrecorded
 from daemon.mddb.resolver import DatabaseFault
 from daemon.spool.sessions import Claim
@@ -90,3 +90,15 @@ def test_a_claim_keeps_what_the_project_demanded(library: Library) -> None:
 def test_a_project_that_cannot_be_read_is_claimed_for_nobody(library: Library) -> None:
     with pytest.raises(DatabaseFault, match=r"projects/odd\.md: line 2, repositry"):
         frozen(with_address(load(b"odd: x", "a.md"), library), library)
+
+
+@pytest.mark.parametrize("text", ["shpo: x", "Shop: x", "shop:x", "shop : x", "# Notes: x"])
+def test_a_first_line_that_nearly_names_a_project_is_told(library: Library, text: str) -> None:
+    assert "names no project; for " in misspelt(with_address(load(text.encode(), "a.md"), library), library)
+
+
+@pytest.mark.parametrize(
+    "text", ["shop: x", "todo: x", "no project", "---\nproject: notes\n---\nshpo: x", "https://x"]
+)
+def test_any_other_first_line_is_not(library: Library, text: str) -> None:
+    assert misspelt(with_address(load(text.encode(), "a.md"), library), library) == ""

@@ -173,7 +173,8 @@ def test_agents_md_is_told_to_claude_code_where_its_file_only_names_it(place: Pl
     found = {each["path"]: each for each in place.json(place.shop)}
     assert clauses(place.doc("instructions/shop/agents.md")) == "project_id: shop"
     assert found["instructions/shop/claude.md"]["notes"] == [
-        "it names other files, whose text is not taken along: @AGENTS.md"
+        "it names other files, whose text is not taken along: @AGENTS.md; "
+        "import those that should be told, too, or put their text into the document"
     ]
     assert "its CLAUDE.md names it" in found["instructions/shop/agents.md"]["notes"][0]
 

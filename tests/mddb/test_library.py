@@ -654,3 +654,12 @@ def test_the_corpus(place: Place, form: str) -> None:
         assert {each.path for each in found.told} == laid - bad
         assert {each.path for each in found.missed} == bad
         assert len(bad) < len(laid) / 2
+
+
+def test_a_folder_for_a_skill_without_one_does_not_go_unseen(place: Place) -> None:
+    (place.root / "skills/empty").mkdir(parents=True)
+    (place.root / "skills/odd").mkdir()
+    (place.root / "skills/odd/run.sh").write_text("true")
+    place.write("skills/deep/er/SKILL.md", "x")
+    place.write("skills/named/skill.md", "x")
+    assert place.library.strays() == ["skills/named/skill.md", "skills/odd/"]

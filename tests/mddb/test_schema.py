@@ -399,3 +399,32 @@ def test_any_values_make_a_document_or_problems(meta: dict[str, object], path: s
     assert all(each.message and each.hint and each.line == 1 for each in found.problems)
     if "applies_when" in meta and kind in ("instruction", "skill", "sidecar"):
         assert (found.clauses is None) <= bool(found.problems)
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("apply_when", "applies_when"),
+        ("when", "applies_when"),
+        ("applyTo", "globs"),
+        ("paths", "globs"),
+        ("replaces", "overrides"),
+    ],
+)
+def test_what_is_written_elsewhere_for_a_key_of_ours_is_no_reason_to_take_it_out(
+    key: str, meant: str
+) -> None:
+    (problem,) = parse("instructions/a.md", "0", f"---\n{key}: x\n---\n".encode()).problems
+    assert problem.hint == f"write `{meant}`"
+
+
+def test_a_skill_that_is_described_by_a_slip_is_not_left_without_a_description() -> None:
+    (problem,) = parse("skills/a.md", "0", b"---\ndescripton: x\n---\n").problems
+    assert problem.hint == "write `description`"
+    assert parse("skills/a.md", "0", b"---\ndescription: x\ndescriptor: y\n---\n").problems == ()
+
+
+def test_an_exclusion_without_braces_of_its_own_is_told_how_to_write_it() -> None:
+    (problem,) = parse("instructions/a.md", "0", b"---\napplies_when: {kind: not: docs}\n---\n").problems
+    assert problem.hint == "applies_when: {kind: {not: docs}}"
+    assert parse("instructions/a.md", "0", f"---\n{problem.hint}\n---\n".encode()).problems == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -60,16 +60,26 @@ def command(ctx: click.Context, paths: tuple[Path, ...], dry_run: bool, update: 
     found = sources.find((_at_home(path, my_home) for path in paths), my_home, place.root, files)
     outcomes = [Outcome("refused", "", each.origin, each.reasons) for each in found.refused]
     intake = Intake(place.mddb, files, dry_run=dry_run, update=update)
+    #: Of each new document for whom it is.
+    readers: dict[str, str] = {}
     for candidate in found.candidates:
         for outcome in intake.take(candidate):
             notes = outcome.notes
             if outcome.status in ("new", "updated") and outcome.origin == candidate.source.origin:
                 notes = (*notes, *_keys(candidate.source))
+            if outcome.status == "new" and (reader := intake.reader(outcome.path)):
+                readers[outcome.path] = reader
             outcomes.append(Outcome(outcome.status, outcome.path, outcome.origin, notes))
     if as_json:
         document = {
             "documents": [
-                {"status": each.status, "path": each.path or None, "source": each.origin, "notes": each.notes}
+                {
+                    "status": each.status,
+                    "path": each.path or None,
+                    "source": each.origin,
+                    "notes": each.notes,
+                    "for": readers.get(each.path),
+                }
                 for each in outcomes
             ],
             "passed_over": found.passed_over,
@@ -77,16 +87,20 @@ def command(ctx: click.Context, paths: tuple[Path, ...], dry_run: bool, update: 
         }
         click.echo(json.dumps(document, ensure_ascii=True, indent=2))
     else:
-        for line in _lines(outcomes, found.passed_over, dry_run):
+        for line in _lines(outcomes, readers, found.passed_over, dry_run):
             click.echo(line)
     if any(each.status == "refused" for each in outcomes):
         ctx.exit(1)
 
 
-def _lines(outcomes: list[Outcome], passed_over: int, dry_run: bool) -> Iterator[str]:
+def _lines(
+    outcomes: list[Outcome], readers: Mapping[str, str], passed_over: int, dry_run: bool
+) -> Iterator[str]:
     for each in outcomes:
         word = click.style(f"{each.status:7}", fg=_COLOURS.get(each.status))
         yield f"{word}  {clean(each.path) or '-'}  <- {clean(each.origin)}"
+        if reader := readers.get(each.path):
+            yield f"           for {clean(reader)}"
         for note in each.notes:
             yield f"           {clean(note)}"
     statuses = [each.status for each in outcomes]
