@@ -16,6 +16,7 @@ from daemon.cli.log import not_run, plain_argv
 from daemon.cli.view import clean
 from daemon.errors import UsageError
 from daemon.layout import Workspace
+from daemon.spool.sessions import extra_of
 from daemon.spool.states import DONE, FAILED
 
 
@@ -86,7 +87,7 @@ def _ended(found: finding.Found) -> None:
     state, settle = found.record("settled").get("state"), found.record("settle.json")
     if state not in (DONE, FAILED):
         return
-    how = clean(settle.get("extra", {}).get("checks") or settle.get("why") or settle.get("termination"))
+    how = clean(extra_of(settle).get("checks") or settle.get("why") or settle.get("termination"))
     click.echo(f"{found.id}: {state}, {how}" + ("" if state == DONE else f": mh why {found.id}"))
 
 

@@ -84,6 +84,8 @@ def lines(answer: Answer, now: Mapping[str, Doc]) -> Iterator[str]:
         more = int(record.get("missed_count") or len(missed)) - SHOWN
         if more > 0:
             yield f"      … and {count(more, 'document')} more (--json lists those that come nearest)"
+    for each in record.get("left_out", ()):
+        yield f"not placed: {clean(each)}"
     yield ""
     if answer.rebuilt:
         yield "Built again from that commit: the same text, byte for byte."
@@ -131,12 +133,16 @@ def _since(told: Told, now: Mapping[str, Doc], answer: Answer) -> str:
     doc = now.get(told.path)
     revision = str(answer.record.get("revision") or "")
     if doc is None:
-        return f"gone since: mh mddb show {told.path} {revision[:12]}"
-    return "" if doc.sha == told.sha else f"changed since: mh mddb diff {told.path} {revision[:12]}"
+        return f"gone since: mh mddb show {clean(told.path)} {clean(revision[:12])}"
+    return (
+        ""
+        if doc.sha == told.sha
+        else f"changed since: mh mddb diff {clean(told.path)} {clean(revision[:12])}"
+    )
 
 
 def _local(text: str) -> str:
     try:
         return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    except ValueError:
+    except (ValueError, OverflowError):
         return clean(text)

@@ -180,6 +180,11 @@ def run() -> NoReturn:
 
 
 def complain(message: str, hint: str) -> None:
-    click.echo(f"mh: {message}", err=True)
+    click.echo(f"mh: {_visible(message)}", err=True)
     if hint:
-        click.echo(f"    {hint}", err=True)
+        click.echo(f"    {_visible(hint)}", err=True)
+
+
+def _visible(text: str) -> str:
+    """What stands in files and arguments reaches the terminal as text only."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)

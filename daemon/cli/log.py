@@ -83,7 +83,9 @@ def _rotated(path: Path, fd: int) -> bool:
 def _readable(line: bytes) -> str:
     try:
         row = json.loads(line)
-    except ValueError:
+        if not isinstance(row, dict):
+            raise TypeError("no object")
+    except (ValueError, TypeError, RecursionError):
         return clean(line.decode("utf-8", "replace").rstrip("\n"))
     at, level, event = row.pop("at", ""), row.pop("level", ""), row.pop("event", "")
     row.pop("part", None)

@@ -19,7 +19,7 @@ from daemon.errors import DocumentError, MegaharnessError, UsageError
 from daemon.layout import Workspace
 from daemon.mddb.resolver import PHASES, Context, Phase
 from daemon.spool.claim import FILE_LIMIT
-from daemon.spool.sessions import parse, read_json
+from daemon.spool.sessions import extra_of, parse, read_json
 
 #: In place of the directory of a session that there is not yet.
 NEW_SESSION = "NEW-SESSION"
@@ -107,7 +107,7 @@ def command(
     if answer.doubtful:
         complain(answer.doubtful, "")
     if as_json:
-        click.echo(json.dumps(answer.row(), ensure_ascii=False, indent=2))
+        click.echo(json.dumps(answer.row(), indent=2))
     elif explain:
         from daemon.assembly import library
         from daemon.durable import Files
@@ -152,7 +152,7 @@ def _answer(place: Workspace, what: str, asked: Asked, attempt: int | None, *, n
     if what == "-" or (path.is_file() and not inside):
         if attempt is not None or now:
             raise UsageError(f"{what} is no track yet: it had no attempt", "leave --attempt and --now out")
-        data = sys.stdin.buffer.read() if what == "-" else finding.content(path, FILE_LIMIT + 1)
+        data = sys.stdin.buffer.read(FILE_LIMIT + 1) if what == "-" else finding.content(path, FILE_LIMIT + 1)
         return _would_be(place, data, path.name if path.suffix == ".md" else "track.md", asked, "")
     try:
         found = finding.find(place, what)
@@ -199,15 +199,14 @@ def was(place: Workspace, id: str, session: Path) -> Answer:
     from daemon.kernel.starting import provenance
 
     claim = read_json(session / "claim.json") or {}
-    extra = claim.get("extra") if isinstance(claim.get("extra"), dict) else {}
-    assert isinstance(extra, dict)
+    extra = extra_of(claim)
     record = provenance(session)
     apart = session / "instructions.md"
     answer = Answer(
         id=id,
-        attempt=int(claim.get("attempt") or 0),
+        attempt=ref.attempt if (ref := parse(session.name)) is not None else 0,
         harness=str(extra.get("harness", "")),
-        model=extra.get("model"),
+        model=str(extra["model"]) if extra.get("model") else None,
         brief=finding.content(session / "brief.md", 64 << 20).decode("utf-8", "replace"),
         instructions=finding.content(apart, 64 << 20).decode("utf-8", "replace") if apart.is_file() else None,
         record=record,
@@ -229,7 +228,10 @@ def _rebuilt(place: Workspace, answer: Answer) -> tuple[bool | None, str]:
     record = answer.record
     revision, raw = record.get("revision"), record.get("context")
     if not isinstance(revision, str):
-        return None, "no revision was recorded: the workspace was no git repository then"
+        return (
+            None,
+            f"no commit holds what was read then: {record.get('unrecorded') or 'there was no repository'}",
+        )
     try:
         context = Context.recorded(raw if isinstance(raw, dict) else {})
         revisions = Revisions(place.root, Files())
@@ -238,9 +240,15 @@ def _rebuilt(place: Workspace, answer: Answer) -> tuple[bool | None, str]:
         return None, f"it cannot be built again: {error}"
     skills_in = Path(str(record.get("skills_in", "")))
     text = standing_of(instruction, skills_in, loads_skills=record.get("loads_skills") is True)
-    told = answer.instructions if answer.instructions is not None else answer.brief
-    same = told.startswith(text) if text else answer.instructions is None
-    return same, "" if same else "the text at the recorded revision is another one than was told"
+    if [(each.path, each.sha) for each in instruction.told] != [
+        (each.get("path"), each.get("sha")) for each in record["told"]
+    ]:
+        return False, "the record names other documents than apply at that commit"
+    if answer.instructions is not None:
+        same = answer.instructions == f"{text}\n"
+    else:
+        same = answer.brief.startswith(f"{text}\n\n<task>\n") if text else True
+    return same, "" if same else "the text at that commit is another one than was told"
 
 
 def _would_be(
@@ -335,13 +343,10 @@ def _since_fresh(sessions: list[Path]) -> list[Path]:
     found = []
     for session in sessions:
         found.append(session)
-        claim = read_json(session / "claim.json") or {}
-        extra = claim.get("extra")
-        if isinstance(extra, dict) and extra.get("fresh"):
+        if extra_of(read_json(session / "claim.json") or {}).get("fresh"):
             break
     return found
 
 
 def _harness_of(session: Path) -> str:
-    extra = (read_json(session / "claim.json") or {}).get("extra")
-    return str(extra.get("harness", "")) if isinstance(extra, dict) else ""
+    return str(extra_of(read_json(session / "claim.json") or {}).get("harness", ""))

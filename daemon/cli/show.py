@@ -12,7 +12,7 @@ from daemon.cli import completion, finding
 from daemon.cli.group import workspace
 from daemon.cli.view import clean
 from daemon.kernel.starting import find_place, provenance
-from daemon.spool.sessions import parse, read_json
+from daemon.spool.sessions import extra_of, parse, read_json
 
 
 @click.command("show")
@@ -64,12 +64,12 @@ def _attempts(found: finding.Found) -> list[dict[str, Any]]:
             {
                 "attempt": ref.attempt,
                 "session": ref.id,
-                "harness": claim.get("extra", {}).get("harness"),
+                "harness": extra_of(claim).get("harness"),
                 "claimed_at": claim.get("claimed_at"),
                 "settled_at": settle.get("at"),
                 "termination": settle.get("termination"),
                 "why": settle.get("why"),
-                "checks": settle.get("extra", {}).get("checks"),
+                "checks": extra_of(settle).get("checks"),
             }
         )
     return rows
@@ -79,7 +79,7 @@ def gather(found: finding.Found) -> dict[str, Any]:
     """Plain data; the names are part of the interface of --json."""
     claim, settle = found.record("claim.json"), found.record("settle.json")
     launch, exit_ = found.record("launch.json"), found.record("exit.json")
-    extra, ended = claim.get("extra", {}), settle.get("extra", {})
+    extra, ended = extra_of(claim), extra_of(settle)
     place = find_place(found.directory) if found.directory is not None else None
     receipts: list[dict[str, Any]] = []
     if found.directory is not None and (found.directory / "receipts").is_dir():

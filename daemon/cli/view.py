@@ -20,7 +20,7 @@ from daemon.kernel.clock import stamp
 from daemon.layout import Workspace, find_root
 from daemon.lock import holder
 from daemon.spool.journal import tail_rows
-from daemon.spool.sessions import Ref, parse, read_json
+from daemon.spool.sessions import Ref, extra_of, parse, read_json
 from daemon.spool.states import DONE, FAILED, QUEUED, STATES, State
 from daemon.spool.store import is_regular, reason_name
 
@@ -107,7 +107,7 @@ def _settled(workspace: Workspace, folder: Path, name: str, at: float) -> Settle
     )
     if record is None:
         return Settled(name.removesuffix(".md"), name, at, "put there by hand", "", "", "")
-    extra = record.get("extra", {})
+    extra = extra_of(record)
     return Settled(
         id=str(record.get("item", "")),
         name=name,
@@ -250,7 +250,7 @@ def _of_claim(ref: Ref, claim: dict[str, Any], directory: Path) -> dict[str, Any
     from adapters import session as live
     from adapters.ports import NotStarted, Running
 
-    extra = claim.get("extra", {})
+    extra = extra_of(claim)
     phases: dict[type, str] = {Running: "running", NotStarted: "not begun"}
     phase = phases.get(type(live.status(directory)), "has ended")
     if (read_json(directory / "settle.json") or {}).get("termination") == "blocked":

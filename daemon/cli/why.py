@@ -19,7 +19,7 @@ from daemon.kernel.clock import seconds
 from daemon.layout import Workspace
 from daemon.lock import holder
 from daemon.spool.claim import FILE_LIMIT
-from daemon.spool.sessions import read_json
+from daemon.spool.sessions import extra_of, read_json
 
 #: Lines of a check's or a program's output that are shown.
 SHOWN = 5
@@ -136,10 +136,10 @@ def _settled(place: Workspace, found: finding.Found) -> Answer:
         notes.append(
             f"was told {count(facts['told'], 'document')} of md-db: mh resolve {found.word} --explain"
         )
-    if changed := settle.get("extra", {}).get("contract"):
+    if changed := extra_of(settle).get("contract"):
         notes.append(str(changed))
     log = f"mh log {found.word}"
-    checks = settle.get("extra", {}).get("checks", "")
+    checks = extra_of(settle).get("checks", "")
     # "1 of 2 checks failed" is said already; that none was run is not.
     counted = f" ({checks})" if checks and not failed else ""
     reason = f"{settle.get('termination')}{': ' + settle['why'] if settle.get('why') else ''}{counted}"
@@ -202,7 +202,7 @@ def _way_out(place: Workspace, found: finding.Found, settle: dict[str, Any], *, 
     from daemon.errors import SettingsError
 
     again = f"mh requeue {found.word}"
-    harness = str(found.record("claim.json").get("extra", {}).get("harness", ""))
+    harness = str(extra_of(found.record("claim.json")).get("harness", ""))
     kind, _, code = str(settle.get("termination", "")).partition("/")
     if kind == "crash" and code.startswith("signal_"):
         # What it printed last need not be about that.
@@ -246,7 +246,7 @@ def _decided(place: Workspace, found: finding.Found) -> Answer:
 
 def _running(found: finding.Found) -> str:
     claim, beat = found.record("claim.json"), found.record("heartbeat.json")
-    extra: dict[str, Any] = claim.get("extra", {})
+    extra: dict[str, Any] = extra_of(claim)
     since = str(claim.get("claimed_at", ""))
     last = beat.get("last_output_at")
     spoke = f", last output {_local(str(last))}" if last else ""
@@ -261,7 +261,7 @@ def _notes(place: Workspace, found: finding.Found) -> list[str]:
     notes = []
     if holder(place.lock) is not None and settings_changed(place, read_json(place.daemon_json) or {}):
         notes.append(CHANGED)
-    route = found.record("claim.json").get("extra", {})
+    route = extra_of(found.record("claim.json"))
     if route.get("route"):
         source = {"explicit": "the file names it", "preference": "the first of `prefer` that is installed"}
         notes.append(f"harness {route['harness']}: {source.get(route['route'], route['route'])}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from daemon.kernel.brief import compose, standing
 from daemon.kernel.contract import Receipt, load_receipt
 from daemon.kernel.scratch import Place, Scratch, decode
 from daemon.mddb.resolver import Context, Instruction, Nothing, Phase, Resolver, Skill
-from daemon.spool.sessions import Claim, read_json
+from daemon.spool.sessions import Claim, extra_of, read_json
 from daemon.tracks.changes import DIFFERENCE
 from daemon.tracks.ids import slug
 from daemon.tracks.machine import BLOCKED
@@ -195,9 +196,12 @@ def _write(order: Start, told: Told, publish: Publish, resolver: Resolver) -> di
     can = order.harness.capabilities()
     record: dict[str, Any] | None = None
     if told.instruction is not None:
-        folders = skill_folders(told.instruction)
+        # A start that did not come to its end may have left those of an earlier state of the database.
+        shutil.rmtree(order.session / SKILLS, ignore_errors=True)
+        (order.session / "instructions.md").unlink(missing_ok=True)
+        folders, left_out = skill_folders(told.instruction), []
         for skill in told.instruction.skills:
-            _place_skill(order.session / SKILLS / folders[skill.path], skill, resolver)
+            left_out += _place_skill(order.session / SKILLS / folders[skill.path], skill, resolver)
         if can.skills:
             (order.session / SKILLS).mkdir(mode=0o700, exist_ok=True)
         if can.instructions and told.standing:
@@ -205,6 +209,7 @@ def _write(order: Start, told: Told, publish: Publish, resolver: Resolver) -> di
         record = told.instruction.record() | {
             "skills_in": str(order.session / SKILLS),
             "loads_skills": can.skills,
+            "left_out": left_out,
         }
     publish(order.session / "brief.md", told.brief.encode())
     return record
@@ -217,8 +222,7 @@ def phase_after(earlier: Sequence[Path]) -> tuple[Phase, str]:
         if (kind, code) == ("interrupt", "cancelled"):
             continue  # it was never begun
         if kind == "swapped":
-            claim = read_json(session / "claim.json") or {}
-            return "swap", str((claim.get("extra") or {}).get("harness", ""))
+            return "swap", str(extra_of(read_json(session / "claim.json") or {}).get("harness", ""))
         # Ended well, by a person, or by no fault of its own: what a person says now is new. Else it is done again.
         return ("resume" if kind in _GOES_ON else "retry"), ""
     return "spawn", ""
@@ -231,9 +235,29 @@ def standing_of(instruction: Instruction, skills_in: Path, *, loads_skills: bool
 
 
 def provenance(session: Path) -> dict[str, Any]:
-    """Where what a session was told comes from, as it was recorded; {} when nothing was."""
+    """Where what a session was told comes from, as it was recorded; {} when nothing was.
+
+    The agent can write there, too: what has not the shape that the daemon gave it is left out.
+    """
     found = (read_json(session / "launch.json") or {}).get("instruction")
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    context, revision, count = found.get("context"), found.get("revision"), found.get("missed_count")
+    return {
+        "context": context if isinstance(context, dict) else {},
+        "revision": revision if isinstance(revision, str) else None,
+        "told": _rows(found.get("told")),
+        "missed": _rows(found.get("missed")),
+        "missed_count": count if isinstance(count, int) else 0,
+        "unrecorded": str(found.get("unrecorded") or ""),
+        "left_out": [str(each) for each in left] if isinstance(left := found.get("left_out"), list) else [],
+        "skills_in": str(found.get("skills_in") or ""),
+        "loads_skills": found.get("loads_skills") is True,
+    }
+
+
+def _rows(value: object) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def skill_folders(instruction: Instruction) -> dict[str, str]:
@@ -250,13 +274,21 @@ def skill_folders(instruction: Instruction) -> dict[str, str]:
     return found
 
 
-def _place_skill(folder: Path, skill: Skill, resolver: Resolver) -> None:
-    """Copy a skill into the session. Not durably: a start that is repeated copies it again."""
+def _place_skill(folder: Path, skill: Skill, resolver: Resolver) -> list[str]:
+    """Copy a skill into the session; returns what had to stay behind, with the reason.
+
+    Not durably: a start that is repeated copies it again.
+    """
+    left_out = []
     for file in resolver.files(skill):
+        if file.left_out:
+            left_out.append(f"{skill.folder}/{file.path}: {file.left_out}")
+            continue
         path = folder / file.path
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.write_bytes(file.data)
         path.chmod(0o700 if file.executable else 0o600)
+    return left_out
 
 
 def _newest_place(order: Start, scratch: Scratch) -> Place | None:

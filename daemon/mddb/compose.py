@@ -98,7 +98,9 @@ def compose(docs: Iterable[Doc], context: Context, revision: str | None = None) 
             Told(doc.path, doc.sha, part, why, "clauses" if why else "legacy", _inline(doc, why))
         )
         if doc.kind == "skill":
-            skills.append(Skill(doc.name, doc.description, doc.path, doc.folder, text, _inline(doc, why)))
+            skills.append(
+                Skill(doc.name, doc.description, doc.path, doc.folder, text, _inline(doc, why), doc.data)
+            )
         elif text:
             sections[part].append(Section(doc.path, part, text))
     for doc in sorted(named, key=lambda doc: doc.path):
@@ -137,51 +139,80 @@ def _key(doc: Doc, why: tuple[Match, ...]) -> _Key:
 
 def _removed(docs: list[Doc]) -> dict[str, str]:
     """path -> by which document it is removed; docs: those that apply, the least precedent first."""
-    there = {doc.path for doc in docs}
+    rank = {doc.path: number for number, doc in enumerate(docs)}
+    over = {doc.path: [path for path in doc.overrides if path in rank] for doc in docs if doc.overrides}
     against: dict[str, list[str]] = {}
-    for doc in docs:
-        for target in doc.overrides:
-            if target in there:
-                against.setdefault(target, []).append(doc.path)
-    if not against:
-        return {}
-    gone: dict[str, str] = {}
-    undecided = [doc.path for doc in reversed(docs)]
-    kept: set[str] = set()
-    while undecided:
-        left = []
-        for path in undecided:
-            by = against.get(path, [])
-            if remover := next((each for each in reversed(by) if each in kept), None):
-                gone[path] = remover
-            elif all(each in gone for each in by):
-                kept.add(path)
+    for path in reversed(rank):
+        for target in over.get(path, ()):
+            against.setdefault(target, []).append(path)
+    open_ones = {path: len(against.get(path, ())) for path in {*against, *over}}
+    told: dict[str, bool] = {}
+    todo = [(path, True) for path, count in open_ones.items() if count == 0]
+    while len(told) < len(open_ones):
+        while todo:
+            path, kept = todo.pop()
+            if path in told:
+                continue
+            told[path] = kept
+            for target in over.get(path, ()):
+                if kept:
+                    todo.append((target, False))
+                    continue
+                open_ones[target] -= 1
+                if open_ones[target] == 0:
+                    todo.append((target, True))
+        # What is left hangs on rings: of each over which no other ring decides, the most precedent one is told.
+        left = {
+            path: [by for by in against[path] if by not in told] for path in open_ones if path not in told
+        }
+        todo = [(max(ring, key=rank.__getitem__), True) for ring in _first_rings(left)]
+    return {path: next(by for by in against[path] if told[by]) for path in open_ones if not told[path]}
+
+
+def _first_rings(against: Mapping[str, list[str]]) -> list[set[str]]:
+    """The strongly connected parts of a graph that lead nowhere else (Tarjan 1972, without recursion)."""
+    found: list[set[str]] = []
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    on_stack: set[str] = set()
+    for start in against:
+        if start in index:
+            continue
+        way = [(start, iter(against[start]))]
+        index[start] = low[start] = len(index)
+        stack.append(start)
+        on_stack.add(start)
+        while way:
+            path, rest = way[-1]
+            for each in rest:
+                if each not in index:
+                    index[each] = low[each] = len(index)
+                    stack.append(each)
+                    on_stack.add(each)
+                    way.append((each, iter(against[each])))
+                    break
+                if each in on_stack:
+                    low[path] = min(low[path], index[each])
             else:
-                left.append(path)
-        if len(left) == len(undecided):
-            first = _in_ring(left, against)
-            kept.add(first)  # the most precedent one of its ring is told
-            left.remove(first)
-        undecided = left
-    return gone
-
-
-def _in_ring(undecided: list[str], against: Mapping[str, list[str]]) -> str:
-    """The first that stands in a ring of overrides over which no other ring decides."""
-    above = {path: _above(path, set(undecided), against) for path in undecided}
-    return next(path for path in undecided if all(path in above[each] for each in above[path]))
-
-
-def _above(path: str, among: set[str], against: Mapping[str, list[str]]) -> set[str]:
-    """Those that override it, or one that does, and so on."""
-    found: set[str] = set()
-    todo = [path]
-    while todo:
-        for each in against.get(todo.pop(), []):
-            if each in among and each not in found:
-                found.add(each)
-                todo.append(each)
+                way.pop()
+                if way:
+                    low[way[-1][0]] = min(low[way[-1][0]], low[path])
+                if low[path] == index[path]:
+                    part = _tail(stack, path)
+                    del stack[-len(part) :]
+                    on_stack -= part
+                    if all(each in part for member in part for each in against[member]):
+                        found.append(part)
     return found
+
+
+def _tail(stack: list[str], path: str) -> set[str]:
+    """What stands on a stack from a path on; it is near the top."""
+    number = len(stack) - 1
+    while stack[number] != path:
+        number -= 1
+    return set(stack[number:])
 
 
 def _text(doc: Doc) -> str:

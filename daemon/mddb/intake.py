@@ -112,9 +112,8 @@ class Intake:
             if not self._update:
                 return Outcome("kept", known.path, source.origin, (HINT,))
             return self._renew(known, source, plan)
-        path = self._free(plan.path, source.origin)
         self._make_project(source)
-        self._publish(path, plan.data)
+        path = self._put(plan.path, source.origin, plan.data)
         return Outcome("new", path, source.origin, plan.notes)
 
     def _is_this(self, there: bytes, source: Source, plan: Plan) -> bool:
@@ -322,6 +321,25 @@ class Intake:
         return any(name in self._taken or os.path.lexists(self._root / name) for name in names)
 
     # -- writing
+
+    def _put(self, wanted: str, origin: str, data: bytes) -> str:
+        """Write a new document under the first name that is free, and never over one that has come just now."""
+        while True:
+            path = self._free(wanted, origin)
+            if self._dry_run:
+                self._unwritten[path] = data
+                return path
+            place = self._root / path
+            self._files.make_dirs(place.parent)
+            temp = place.with_name(f".{place.name}.{secrets.token_hex(6)}.tmp")
+            self._files.create(temp, data)
+            try:
+                self._files.move(temp, place)
+            except FileExistsError:
+                self._files.unlink(temp)
+                continue
+            self._files.sync_dir(place.parent)
+            return path
 
     def _publish(self, path: str, data: bytes, mode: int = 0o600) -> None:
         if self._dry_run:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import threading
 import time
@@ -45,6 +46,8 @@ SHARE = 20.0
 CONTEXTS = 64
 #: What people call a Markdown file. Only `.md` is a document.
 MARKDOWN = (".md", ".mdc", ".mdx", ".markdown")
+#: A link that leads nowhere and is called like this was one to a file of another kind.
+_A_FILE = re.compile(r"\.[A-Za-z]{1,5}$")
 
 _Signature: TypeAlias = tuple[int, int, int, int]
 #: What a file was read with, what it says, and its bytes; None: it cannot be read.
@@ -52,7 +55,9 @@ _Read: TypeAlias = tuple[_Signature, Doc, bytes | None]
 
 
 class Recorder(Protocol):
-    """Keeps what was read; `daemon.mddb.revisions` does it with git."""
+    """Keeps what was read; `daemon.mddb.revisions` does it with git. refusal: why the last record gave None."""
+
+    refusal: str
 
     def blob_id(self, data: bytes) -> str: ...
 
@@ -67,6 +72,7 @@ class Unrecorded:
     def __init__(self, ids: Callable[[bytes], str] = blob_id) -> None:
         """ids: how the repository names a content."""
         self._ids = ids
+        self.refusal = ""
 
     def blob_id(self, data: bytes) -> str:
         return self._ids(data)
@@ -106,7 +112,8 @@ class Library:
                 if len(self._composed) >= CONTEXTS:
                     self._composed.clear()
                 self._composed[context] = composed
-            return replace(composed, revision=revision)
+            why = "" if revision is not None else self._recorder.refusal
+            return replace(composed, revision=revision, unrecorded=why)
 
     def project(self, id: str) -> Project | None:
         path = project_path(id)
@@ -128,22 +135,41 @@ class Library:
         return sorted(schema.name_of(path) for path in paths if schema.kind_of(path) == "project")
 
     def files(self, skill: Skill) -> Iterator[SkillFile]:
+        yield SkillFile("SKILL.md", skill.data)
         if not skill.folder:
-            data, facts = self._content(self.root / skill.path)
-            yield SkillFile("SKILL.md", data, bool(facts.st_mode & stat.S_IXUSR))
             return
-        base, count, size = self.root / skill.folder, 0, 0
+        base, home = self.root / skill.folder, os.path.realpath(self.root)
+        count, size = 1, len(skill.data)
         for folder, folders, names in os.walk(base):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for name in sorted(names):
                 path = Path(folder, name)
-                if name.startswith(".") or not stat.S_ISREG(os.lstat(path).st_mode):
+                shown = _shown(path.relative_to(base).as_posix())
+                if name.startswith(".") or shown == "SKILL.md":
                     continue
-                data, facts = self._content(path)
-                count, size = count + 1, size + len(data)
-                if count > SKILL_FILES or size > SKILL_BYTES:
+                if count >= SKILL_FILES:
+                    yield SkillFile(shown, left_out=f"it and what follows are more than {SKILL_FILES} files")
                     return
-                yield SkillFile(path.relative_to(base).as_posix(), data, bool(facts.st_mode & stat.S_IXUSR))
+                real = os.path.realpath(path)
+                if not Path(real).is_relative_to(home):
+                    yield SkillFile(shown, left_out="a link that leads out of md-db")
+                    continue
+                try:
+                    with self._files.opened(Path(real)) as opened:
+                        if size + opened.stat.st_size > SKILL_BYTES:
+                            yield SkillFile(shown, left_out=f"with it they are more than {SKILL_BYTES} bytes")
+                            continue
+                        data, facts = opened.read(SKILL_BYTES), opened.stat
+                except NotNow as error:
+                    yield SkillFile(shown, left_out=str(error))
+                    continue
+                except OSError as error:
+                    if error.errno in DISK_ERRORS - ONE_FILE:
+                        raise
+                    yield SkillFile(shown, left_out=f"cannot be read: {error.strerror}")
+                    continue
+                count, size = count + 1, size + len(data)
+                yield SkillFile(shown, data, bool(facts.st_mode & stat.S_IXUSR))
 
     def denied(self, context: Context, *, told: bool) -> str | None:
         policy = self._one(POLICY)
@@ -156,10 +182,6 @@ class Library:
         if told:
             self._check(context)
         return None
-
-    def _content(self, path: Path) -> tuple[bytes, os.stat_result]:
-        with self._files.opened(Path(os.path.realpath(path))) as opened:
-            return opened.read(SKILL_BYTES), opened.stat
 
     # -- for those who look at the database itself
 
@@ -223,16 +245,27 @@ class Library:
     def _walk(self, folder: Path, prefix: str) -> list[tuple[str, _Signature | None]]:
         """(path, signature) of every Markdown file below; None: it leads nowhere. A link to a folder is one."""
         found: list[tuple[str, _Signature | None]] = []
-        todo: list[tuple[str, str, frozenset[tuple[int, int]]]] = [(str(folder), prefix, frozenset())]
-        while todo:
-            place, prefix, above = todo.pop()
+        # Links to folders come last, and no folder is looked into twice: what they lead to may stand here itself.
+        todo = [(str(folder), prefix)]
+        links: list[tuple[str, str, tuple[int, int]]] = []
+        seen: set[tuple[int, int]] = set()
+        while todo or links:
+            if todo:
+                place, prefix = todo.pop()
+            else:
+                place, prefix, here = links.pop(0)
+                if here in seen:
+                    continue
+                seen.add(here)
             try:
-                if not above:
+                if place == str(folder):
                     facts = os.stat(place)
-                    above = frozenset({(facts.st_dev, facts.st_ino)})
+                    seen.add((facts.st_dev, facts.st_ino))
                 with os.scandir(place) as listing:
-                    entries = list(listing)
+                    entries = sorted(listing, key=lambda entry: entry.name)
             except (FileNotFoundError, NotADirectoryError):
+                if place == str(folder) and prefix and os.path.lexists(place):
+                    found.append((_all_of(prefix), None))  # a link to a disk that is not there, or a file
                 continue
             except OSError as error:
                 if error.errno in DISK_ERRORS - ONE_FILE:
@@ -254,7 +287,7 @@ class Library:
                         continue  # gone since it was listed
                     if markdown:
                         found.append((path, None))
-                    elif "." not in name and entry.is_symlink():
+                    elif entry.is_symlink() and not _A_FILE.search(name):
                         found.append((_all_of(f"{path}/"), None))  # a link to a folder, by its name
                     continue
                 if not stat.S_ISDIR(facts.st_mode):
@@ -262,8 +295,13 @@ class Library:
                         found.append((path, _signature(facts)))
                 elif markdown and schema.kind_of(path) is not None:
                     found.append((path, _signature(facts)))  # it stands where a document is meant
-                elif (here := (facts.st_dev, facts.st_ino)) not in above and path != "evals":
-                    todo.append((entry.path, f"{path}/", above | {here}))
+                elif path != "evals":
+                    here = (facts.st_dev, facts.st_ino)
+                    if entry.is_symlink():
+                        links.append((entry.path, f"{path}/", here))
+                    elif here not in seen:
+                        seen.add(here)
+                        todo.append((entry.path, f"{path}/"))
         return found
 
     def _look(self, path: str, signature: _Signature | None) -> tuple[_Signature, Doc] | None:

@@ -132,7 +132,7 @@ class Skill:
     """A skill that applies. folder: its documents and other files lie there, relative to md-db; "": it is one file.
 
     inline: it is for this kind of work or this phase, so that its text belongs into the brief where the harness loads
-    no skills itself.
+    no skills itself. data: its document, byte for byte as it was read.
     """
 
     name: str
@@ -141,13 +141,15 @@ class Skill:
     folder: str
     text: str
     inline: bool
+    data: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
     """What the database has to say in a context.
 
-    revision: a commit of the workspace's repository that holds every document as it was read; None: there is none.
+    revision: a commit of the workspace's repository that holds every document as it was read; None: there is none, and
+    unrecorded says why.
     told is in the order of the text, later ones take precedence; missed: what comes nearest is first.
     """
 
@@ -157,6 +159,7 @@ class Instruction:
     told: tuple[Told, ...] = ()
     missed: tuple[Missed, ...] = ()
     revision: str | None = None
+    unrecorded: str = ""
 
     def text(self, part: Part) -> str:
         """The sections of one kind, one after the other; "" when there are none."""
@@ -186,6 +189,7 @@ class Instruction:
                 for each in self.missed[:NEAREST]
             ],
             "missed_count": len(self.missed),
+            "unrecorded": self.unrecorded,
         }
 
 
@@ -214,11 +218,15 @@ class DatabaseFault(MegaharnessError):
 
 @dataclass(frozen=True, slots=True)
 class SkillFile:
-    """One file of a skill. path: within the skill's own folder, ``SKILL.md`` or beside it."""
+    """One file of a skill. path: within the skill's own folder, ``SKILL.md`` or beside it.
+
+    left_out: why it cannot be placed; then there is no data.
+    """
 
     path: str
-    data: bytes
+    data: bytes = b""
     executable: bool = False
+    left_out: str = ""
 
 
 class Resolver(Protocol):
@@ -240,7 +248,7 @@ class Resolver(Protocol):
         ...
 
     def files(self, skill: Skill) -> Iterator[SkillFile]:
-        """Everything that a skill consists of, as it is now. Raises OSError."""
+        """Everything that a skill consists of: its document as it was read, the rest as it is now. Raises OSError."""
         ...
 
     def denied(self, context: Context, *, told: bool) -> str | None:

@@ -170,6 +170,7 @@ class Doc:
     pair: str = ""
     lines: Mapping[str, int] | None = None
     problems: tuple[Problem, ...] = ()
+    data: bytes = b""
 
     def line_of(self, key: str) -> int | None:
         return (self.lines or {}).get(key)
@@ -206,7 +207,9 @@ def parse(path: str, sha: str, data: bytes) -> Doc:
         document = frontmatter.read(data)
     except DocumentError as error:
         return Doc(path, sha, kind, folder=folder_of(path), name=name_of(path), problems=error.problems)
-    return _Reading(path, sha, kind, document).doc()
+    doc = _Reading(path, sha, kind, document).doc()
+    # A session gets its own copy of a skill: that of the bytes that are recorded.
+    return replace(doc, data=data) if kind == "skill" else doc
 
 
 def folder_of(path: str) -> str:

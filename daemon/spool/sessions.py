@@ -117,6 +117,12 @@ def _encode_claim(claim: Claim) -> bytes:
     )
 
 
+def extra_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What the owner of the spool added to a record; {} where something else stands there: an agent can write it."""
+    found = record.get("extra")
+    return found if isinstance(found, dict) else {}
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """An object of a file that may be missing or torn (then None)."""
     try:
