@@ -162,6 +162,7 @@ def _database(place: Workspace) -> Iterator[Finding]:
     from daemon.config import Settings
     from daemon.durable import Files
     from daemon.mddb import checkup
+    from daemon.mddb.resolver import Skill
 
     try:
         tables = Settings.load(place.settings).tables()
@@ -175,6 +176,13 @@ def _database(place: Workspace) -> Iterator[Finding]:
         return
     for found in checkup.examine(docs, Registry(tables).names(), strays):
         yield Finding(found.level, "database", str(found), found.hint)
+    for doc in docs.values():
+        if doc.kind == "skill" and doc.folder and not doc.problems:
+            skill = Skill(doc.name, doc.description, doc.path, doc.folder, "", False, doc.data)
+            for file in database.files(skill):
+                if file.left_out:
+                    why = f"md-db/{doc.folder}/{file.path} reaches no agent: {file.left_out}"
+                    yield Finding("WARN", "database", why, "put it there as a file, or take it out")
     yield Finding("OK", "database", checkup.counted(docs.values()))
 
 

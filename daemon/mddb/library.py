@@ -142,6 +142,10 @@ class Library:
         count, size = 1, len(skill.data)
         for folder, folders, names in os.walk(base):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in folders:
+                if os.path.islink(os.path.join(folder, name)):
+                    shown = _shown(Path(folder, name).relative_to(base).as_posix())
+                    yield SkillFile(shown, left_out="a link to a folder")
             for name in sorted(names):
                 path = Path(folder, name)
                 shown = _shown(path.relative_to(base).as_posix())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -239,3 +240,40 @@ def test_the_policy_forbids_a_route(base):
         "the policy forbids native/gpt-5.4: it speaks another API (md-db/instructions/router-policy.md, line 3)"
         in why
     )
+
+
+def test_an_agent_that_writes_into_its_own_record_is_settled_and_not_believed(base):
+    base.up()
+    for number, told in enumerate(("5", "null", '"x"', "[5]", '[{"path": "\\u001b[31m", "sha": "0"}]')):
+        track = f"one{number}"
+        base.drop(f"{track}.md", "---\nharness_id: reader\n---\n# Do it\n")
+        assert base.settled(f"{track}.md") == "done"
+        launch = session(base, track) / "launch.json"
+        raw = json.loads(launch.read_text())
+        raw["instruction"] |= {
+            "told": json.loads(told),
+            "missed": json.loads(told),
+            "context": json.loads(told),
+        }
+        launch.write_text(json.dumps(raw))
+        assert base.json("resolve", track)["rebuilt"] is not True
+        for words in (["resolve", track, "--explain"], ["why", track], ["show", track]):
+            assert "\x1b" not in base.mh(*words)
+
+
+def test_a_record_that_names_less_than_was_told_is_not_believed(base):
+    base.up()
+    base.drop("one.md", "---\nharness_id: reader\n---\n# Do it\n")
+    assert base.settled("one.md") == "done"
+    launch = session(base, "one") / "launch.json"
+    raw = json.loads(launch.read_text())
+    raw["instruction"]["told"].pop()
+    launch.write_text(json.dumps(raw))
+    answer = base.json("resolve", "one")
+    assert (answer["rebuilt"], answer["doubt"]) == (
+        False,
+        "the record names other documents than apply at that commit",
+    )
+    raw["instruction"]["context"] = {"harness_id": "codex", "phase": "spawn"}
+    launch.write_text(json.dumps(raw))
+    assert base.json("resolve", "one")["rebuilt"] is False

@@ -9,6 +9,7 @@ import pytest
 
 from daemon.durable import Files
 from daemon.kernel.evals import TAIL, Evals
+from daemon.kernel.starting import provenance
 
 ROW = {"session_id": "one-1-0123456789ab", "settled_at": "2026-12-01T14:06:21.123Z", "cost_usd": None}
 
@@ -87,3 +88,17 @@ def test_a_large_month_is_searched_from_its_end(evals: Evals, tmp_path: Path) ->
 def test_what_has_no_utf8_form_is_no_reason_to_lose_a_row(evals: Evals, tmp_path: Path) -> None:
     evals.write({**ROW, "kind": "\udcff"}, sure=True)
     assert len(rows(tmp_path / "2026-12.jsonl")) == 1
+
+
+def test_a_record_that_somebody_changed_is_read_as_far_as_it_is_one(tmp_path: Path) -> None:
+    for raw in (
+        {"told": 5},
+        {"told": [5, {"path": "a"}], "missed": "x", "context": [], "revision": 3},
+        [],
+        "x",
+        None,
+    ):
+        (tmp_path / "launch.json").write_text(json.dumps({"instruction": raw}))
+        found = provenance(tmp_path)
+        assert found == {} or all(isinstance(each, dict) for each in (*found["told"], *found["missed"]))
+        assert found == {} or (found["revision"] is None and isinstance(found["context"], dict))

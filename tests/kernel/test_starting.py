@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from adapters import session as live
 from adapters.errors import AdapterError, BriefUnusable
 from adapters.fake import Fake
+from adapters.harnesses.generic import Generic
 from adapters.harnesses.shell import Shell
 from adapters.ports import Ended, Harness, NotStarted, Publish
 from adapters.testing import DirectTerminal, wait_for
@@ -392,3 +394,29 @@ def test_what_a_session_is_to_those_before_it(
         (session / "claim.json").write_text(json.dumps({"extra": {"harness": "codex"}}))
         earlier.append(session)
     assert phase_after(earlier) == phase
+
+
+def test_a_start_that_is_repeated_leaves_nothing_of_an_earlier_state(desk: Desk) -> None:
+    folder = desk.library(a="---\napplies_when: {harness_id: native}\n---\nOld rule.")
+    skill = folder.parent / "skills/old"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("Old skill.")
+    (skill / "extra.sh").write_text("true")
+    harness = Generic.from_settings("native", {"argv": ["cat", "{brief}", "{instructions}", "{skills}"]})
+    order = desk.order(harness=harness)
+
+    def publish(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+        if path.name == "brief.md":
+            raise DiesAt(path.name)
+        desk.files.publish(path, data, mode=mode)
+
+    with pytest.raises(DiesAt):
+        desk.start(order, publish)
+    assert (order.session / "skills/old/extra.sh").exists()
+    (folder / "a.md").unlink()
+    shutil.rmtree(skill)
+    desk.start(order)
+    desk.ended(order)
+    assert provenance(order.session)["told"] == []
+    assert not (order.session / "instructions.md").exists()
+    assert list((order.session / "skills").iterdir()) == []

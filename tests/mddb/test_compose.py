@@ -383,3 +383,15 @@ def test_the_record_has_the_nearest_of_the_missed() -> None:
     docs = [doc(f"instructions/{n}.md", "applies_when: {kind: docs}") for n in range(NEAREST + 10)]
     record = compose(docs, HERE).record()
     assert (len(record["missed"]), record["missed_count"]) == (NEAREST, NEAREST + 10)
+
+
+def test_many_overrides_cost_what_they_have_edges() -> None:
+    pairs = [
+        doc(f"instructions/{n:04}{x}.md", f"overrides: {n:04}{y}.md")
+        for n in range(750)
+        for x, y in ("ab", "ba")
+    ]
+    found = compose(pairs, HERE)
+    assert paths(found) == [f"instructions/{n:04}b.md" for n in range(750)]
+    ring = [doc(f"instructions/{n:04}.md", f"overrides: {(n + 1) % 3000:04}.md") for n in range(3000)]
+    assert len(compose(ring, HERE).told) == 1500

@@ -17,10 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from daemon.cli.mddb.importing import command
+from daemon.durable import Files
 from daemon.errors import DocumentError
-from daemon.mddb import importing, schema
+from daemon.mddb import importing, schema, sources
 from daemon.mddb.compose import compose
 from daemon.mddb.importing import SkillFile, Source, lenient, plan
+from daemon.mddb.intake import Intake
 from daemon.mddb.resolver import Context
 from daemon.mddb.schema import Doc
 from daemon.spool import frontmatter
@@ -838,3 +840,29 @@ class TestRealFiles:
         if line is not None and not re.search(r"^alwaysApply: *true", text, re.M):
             assert doc.kind == "instruction"
             assert ", ".join(doc.globs) == line[1].strip()
+
+
+class Racing(Files):
+    """Somebody else takes the name of a new document just before it gets it."""
+
+    def before(self, name: str, *args: object) -> None:
+        if name == "move" and not os.path.lexists(str(args[1])):
+            place = Path(str(args[1]))
+            if not list(place.parent.glob("*.md")):
+                place.write_text("theirs\n")
+
+
+def test_a_name_that_is_taken_at_the_last_moment_is_not_written_over(tmp_path: Path) -> None:
+    root, home = tmp_path / "md-db", tmp_path / "home"
+    root.mkdir()
+    home.mkdir()
+    (home / "n.md").write_text("ours\n")
+    (found,) = sources.find([home / "n.md"], home, tmp_path / "ws", Files()).candidates
+    outcome = list(Intake(root, Racing()).take(found))[-1]
+    assert outcome.status == "new"
+    assert (root / "instructions/n.md").read_text() == "theirs\n"
+    assert outcome.path != "instructions/n.md"
+    assert frontmatter.read((root / outcome.path).read_bytes()).body == "ours\n"
+    assert sorted(path.name for path in (root / "instructions").iterdir()) == sorted(
+        ["n.md", Path(outcome.path).name]
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ from daemon.durable import Files
 from daemon.errors import Problem
 from daemon.mddb import library as lib
 from daemon.mddb.library import Library, Unrecorded, rebuild
-from daemon.mddb.resolver import Context, DatabaseFault, Instruction
+from daemon.mddb.resolver import Context, DatabaseFault, Instruction, Skill
 from daemon.mddb.revisions import Revisions
 from daemon.spool.frontmatter import MAX_FILE
 
@@ -663,3 +664,67 @@ def test_a_folder_for_a_skill_without_one_does_not_go_unseen(place: Place) -> No
     place.write("skills/deep/er/SKILL.md", "x")
     place.write("skills/named/skill.md", "x")
     assert place.library.strays() == ["skills/named/skill.md", "skills/odd/"]
+
+
+def skill_of(place: Place) -> Skill:
+    (skill,) = place.resolve().skills
+    return skill
+
+
+def test_a_skill_is_what_was_read_whatever_has_become_of_its_files(place: Place) -> None:
+    (place.root / "elsewhere.md").write_text("The text.\n")
+    folder = place.root / "skills/s"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").symlink_to(place.root / "elsewhere.md")
+    for number in range(lib.SKILL_FILES + 5):
+        (folder / f"{number:05}.txt").write_text("x")
+    skill = skill_of(place)
+    (place.root / "elsewhere.md").write_text("Another text.\n")
+    found = list(place.library.files(skill))
+    assert (found[0].path, found[0].data) == ("SKILL.md", b"The text.\n")
+    assert len(found) == lib.SKILL_FILES + 1
+    assert "more than 200 files" in found[-1].left_out
+
+
+def test_what_of_a_skill_cannot_be_placed_is_said(place: Place) -> None:
+    place.write("skills/s/SKILL.md", "x")
+    folder = place.root / "skills/s"
+    (folder / "big.bin").write_bytes(b"0" * (lib.SKILL_BYTES + 1))
+    (folder / "out").symlink_to("/etc/passwd")
+    (folder / "folder").symlink_to("/etc")
+    (folder / "in.md").symlink_to(place.root / "skills/s/SKILL.md")
+    os.mkfifo(folder / "pipe")
+    (folder / "run.sh").write_text("true")
+    (folder / "run.sh").chmod(0o700)
+    found = {each.path: each for each in place.library.files(skill_of(place))}
+    assert {path: each.left_out for path, each in found.items() if each.left_out} == {
+        "big.bin": f"with it they are more than {lib.SKILL_BYTES} bytes",
+        "out": "a link that leads out of md-db",
+        "folder": "a link to a folder",
+        "pipe": "pipe is not a regular file",
+    }
+    assert found["run.sh"].executable
+    assert found["in.md"].data == found["SKILL.md"].data
+
+
+def test_a_mesh_of_links_ends_and_everything_is_told_once(place: Place) -> None:
+    folders = [place.root / f"instructions/{name}" for name in "abcdefghi"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "x.md").write_text(folder.name)
+    for folder in folders:
+        for other in folders:
+            (folder / f"to-{other.name}").symlink_to(other)
+    assert place.told() == [f"instructions/{folder.name}/x.md" for folder in folders]
+
+
+@pytest.mark.parametrize("how", ["link", "file"])
+def test_a_folder_of_documents_that_is_gone_does_not_go_unseen(place: Place, how: str) -> None:
+    shutil.rmtree(place.root / "instructions", ignore_errors=True)
+    if how == "link":
+        (place.root / "instructions").symlink_to("/mnt/gone")
+    else:
+        (place.root / "instructions").write_text("x")
+    assert list(place.faults()) == ["instructions/*.md"]
+    with pytest.raises(DatabaseFault):
+        place.library.denied(HERE, told=True)
