@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ from daemon.layout import Workspace, state_problem
 from daemon.lock import holder
 from daemon.spool.sessions import read_json
 from daemon.spool.states import ACTIVE, QUEUED
+
+#: Seconds after which a lock of git's has been left behind.
+STALE = 60.0
 
 Level = Literal["OK", "WARN", "ERROR"]
 
@@ -163,6 +167,7 @@ def _database(place: Workspace) -> Iterator[Finding]:
     from daemon.durable import Files
     from daemon.mddb import checkup
     from daemon.mddb.resolver import Skill
+    from daemon.mddb.revisions import REF
 
     try:
         tables = Settings.load(place.settings).tables()
@@ -174,6 +179,18 @@ def _database(place: Workspace) -> Iterator[Finding]:
     except OSError as error:
         yield Finding("ERROR", "database", f"md-db cannot be read: {error}", "make it readable for you")
         return
+    lock = place.root / ".git" / f"{REF}.lock"
+    try:
+        age = time.time() - lock.lstat().st_mtime
+    except OSError:
+        age = 0.0
+    if age > STALE:
+        yield Finding(
+            "WARN",
+            "database",
+            f"what agents are told is not recorded: {lock} was left by a git that has ended",
+            "look that no git works in the workspace, then remove it",
+        )
     for found in checkup.examine(docs, Registry(tables).names(), strays):
         yield Finding(found.level, "database", str(found), found.hint)
     for doc in docs.values():

@@ -21,7 +21,7 @@ from daemon.errors import Problem
 from daemon.mddb.clauses import SPELLINGS, Clauses, like
 from daemon.mddb.compose import project_path
 from daemon.mddb.overlap import apart, follows
-from daemon.mddb.schema import Doc, name_of
+from daemon.mddb.schema import Doc, kind_of, name_of
 from daemon.tracks.track import nearest
 
 #: Harnesses of the field by the names that are used for them; a clause may be for one that is not here.
@@ -72,6 +72,11 @@ def examine(
         yield from _without_effect(doc, against)
         if doc.kind == "translation":
             yield from _translation(doc, names)
+        if doc.kind == "instruction" and (meant := _meant_by_name(path)):
+            yield Finding(
+                "WARN", path, None, "is told to agents as an instruction, and is called as what is found by its name",
+                f"rename it to {meant}, or call it something else",
+            )  # fmt: skip
     for ring in _rings(docs):
         yield _ring(ring, docs)
     yield from _twins(docs)
@@ -84,6 +89,13 @@ def examine(
             "no instruction tells an agent how to ask a person",
             f"write into one: if you cannot go on, end with a line that begins with {ASKING} and holds your question",
         )  # fmt: skip
+
+
+def _meant_by_name(path: str) -> str:
+    """The path that a document was meant to have, by what its name is like; "" for none."""
+    name = PurePosixPath(path).name.lower().replace("_", "-")
+    right = f"instructions/{name}"
+    return right if right != path and kind_of(right) in ("policy", "translation") else ""
 
 
 def counted(docs: Iterable[Doc]) -> str:

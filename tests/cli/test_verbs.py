@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -141,3 +142,17 @@ def test_doctor_examines_the_database(place):
         "md-db/instructions/bad.md, line 3: globs: a value that begins with * must be in quotes",
     )
     assert "md-db/instructions/bad.md, line 3" in place.mh("doctor", code=1)
+
+
+def test_doctor_tells_what_of_a_skill_reaches_no_agent_and_what_is_not_recorded(place):
+    skill = place.root / "md-db/skills/mine"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("How to.\n")
+    (skill / "names").symlink_to("/etc/passwd")
+    lock = place.root / ".git/refs/megaharness/md-db.lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    os.utime(lock, (1, 1))
+    said = place.mh("doctor")
+    assert "md-db/skills/mine/names reaches no agent: a link that leads out of md-db" in said
+    assert f"what agents are told is not recorded: {lock}" in said

@@ -296,6 +296,18 @@ def test_strays(path: str, hint: str) -> None:
     assert hint in finding.hint
 
 
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("instructions__Router-Policy", "instructions/router-policy.md"),
+        ("instructions__router_policy", "instructions/router-policy.md"),
+        ("instructions__sub__harness-translation-a-b", "instructions/harness-translation-a-b.md"),
+    ],
+)
+def test_what_is_nearly_called_as_what_is_found_by_its_name(path: str, meant: str) -> None:
+    assert f"rename it to {meant}" in one(**{path: "Text."}).hint
+
+
 def test_nobody_says_how_to_ask() -> None:
     (finding,) = examine({}, [])
     assert str(finding) == "no instruction tells an agent how to ask a person"
