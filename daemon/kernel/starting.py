@@ -197,8 +197,10 @@ def _write(order: Start, told: Told, publish: Publish, resolver: Resolver) -> di
     record: dict[str, Any] | None = None
     if told.instruction is not None:
         # A start that did not come to its end may have left those of an earlier state of the database.
-        shutil.rmtree(order.session / SKILLS, ignore_errors=True)
-        (order.session / "instructions.md").unlink(missing_ok=True)
+        if os.path.lexists(order.session / SKILLS):
+            shutil.rmtree(order.session / SKILLS)
+        if os.path.lexists(order.session / "instructions.md"):
+            os.unlink(order.session / "instructions.md")
         folders, left_out = skill_folders(told.instruction), []
         for skill in told.instruction.skills:
             left_out += _place_skill(order.session / SKILLS / folders[skill.path], skill, resolver)
