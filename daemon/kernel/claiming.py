@@ -40,14 +40,12 @@ class Claimer:
             why = "; ".join(map(str, peek.problems)) or (
                 route.why if isinstance(route, NoRoute) else "it is empty now"
             )
-            if entry.state == QUEUED:
-                self._put_back(name, entry.name)
+            self._put_back(name, entry)
             raise NotNow(f"it changed while it was taken: {why}")
         try:
             project = frozen(loaded, parts.resolver)
         except DatabaseFault as fault:
-            if entry.state == QUEUED:
-                self._put_back(name, entry.name)
+            self._put_back(name, entry)
             raise NotNow(str(fault)) from fault
         item, attempt = self._identify(data, peek.block_id, entry)
         self._label(item, data, now)
@@ -91,12 +89,14 @@ class Claimer:
         claims = (self._parts.sessions.claim(ref.id) for ref in self._parts.sessions.open())
         return claiming.take(self._parts.store, entry, {known.name for known in claims if known is not None})
 
-    def _put_back(self, name: str, wanted: str) -> None:
-        """Rename it back untouched; where the name is taken by now it stays, and is judged in active/."""
+    def _put_back(self, name: str, entry: Entry) -> None:
+        """Rename it back untouched, if it came from there; where the name is taken by now it is judged in active/."""
+        if entry.state != QUEUED:
+            return
         try:
-            self._parts.store.move(name, ACTIVE, QUEUED, to=wanted)
+            self._parts.store.move(name, ACTIVE, QUEUED, to=entry.name)
         except FileExistsError:
-            self._parts.log.warning("not put back", name=name, why=f"queued/{wanted} is there again")
+            self._parts.log.warning("not put back", name=name, why=f"queued/{entry.name} is there again")
 
     def _identify(self, data: bytes, block_id: str | None, entry: Entry) -> tuple[str, int]:
         """(id, attempt). The id in the block counts if no other file owns it: a copy is a new track."""
