@@ -42,6 +42,7 @@ def warn(place: Workspace, name: str, loaded: Loaded, predecessors: list[Time | 
     from daemon.kernel.projects import misspelt
     from daemon.kernel.route import NoRoute, Router
 
+    database = library(place, Files(), looking=True)
     try:
         settings = Settings.load(place.settings)
     except SettingsError as error:
@@ -50,12 +51,11 @@ def warn(place: Workspace, name: str, loaded: Loaded, predecessors: list[Time | 
             error.hint or "correct them; `mh doctor` checks them",
         )
     else:
-        route = Router(
-            Registry(settings.tables()), settings.prefer, library(place, Files(), looking=True)
-        ).route(loaded.track, time.monotonic())
+        router = Router(Registry(settings.tables()), settings.prefer, database)
+        route = router.route(loaded.track, time.monotonic())
         if isinstance(route, NoRoute):
             complain(f"it will wait: {route.why}", route.unblock)
-    if said := misspelt(loaded, library(place, Files(), looking=True)):
+    if said := misspelt(loaded, database):
         complain(said, "")
     wanted = dict.fromkeys(moment.id for moment in predecessors if isinstance(moment, TrackId))
     if not wanted:

@@ -8,11 +8,10 @@ from typing import Any, get_args
 
 import click
 
+from daemon.assembly import library
 from daemon.cli.group import workspace
 from daemon.cli.view import clean, count
 from daemon.durable import Files
-from daemon.mddb.library import Library
-from daemon.mddb.revisions import Revisions
 from daemon.mddb.schema import Doc, Kind
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -30,9 +29,9 @@ def command(ctx: click.Context, kind: Kind | None, as_json: bool) -> None:
     end.
     """
     place = workspace(ctx)
-    library = Library(place.mddb, Files(), Revisions(place.root, Files()))
-    docs = [doc for doc in library.documents().values() if kind in (None, doc.kind)]
-    strays = library.strays() if kind is None else []
+    database = library(place, Files(), looking=True)
+    docs = [doc for doc in database.documents().values() if kind in (None, doc.kind)]
+    strays = database.strays() if kind is None else []
     if as_json:
         document = {"documents": [_facts(doc) for doc in docs], "strays": strays}
         click.echo(json.dumps(document, ensure_ascii=True, indent=2))
