@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING
 
-import click
-
-from daemon.cli.view import clean, count
-from daemon.mddb.library import Library
+from daemon.cli.view import clean, count, local
 from daemon.mddb.resolver import PARTS, Match, Told
 from daemon.mddb.schema import Doc
 
@@ -28,20 +24,15 @@ _TITLES = {
 }
 
 
-def show(answer: Answer, library: Library) -> None:
-    for line in lines(answer, library.documents()):
-        click.echo(line)
-
-
 def lines(answer: Answer, now: Mapping[str, Doc]) -> Iterator[str]:
     """now: the documents as they are today; what has changed since is said."""
     record = answer.record
     harness = f"{answer.harness}/{answer.model}" if answer.model else answer.harness
-    context = record.get("context") or {}
     yield f"{clean(answer.id)}, attempt {answer.attempt}: {clean(harness)}"
     if not record:
         yield f"  {clean(harness)} reads no instructions: it gets the track's own text and nothing else."
         return
+    context = record["context"]
     facts = [
         f"{name} {context[name]}"
         for name in ("phase", "project_id", "kind", "from_harness")
@@ -49,11 +40,12 @@ def lines(answer: Answer, now: Mapping[str, Doc]) -> Iterator[str]:
     ]
     yield f"  {clean(', '.join(facts))}"
     if answer.at is not None:
-        yield f"  told {_local(answer.at)}; md-db as in commit {clean(str(record.get('revision') or '(none)')[:12])}"
+        commit = clean((record["revision"] or "(none)")[:12])
+        yield f"  told {clean(local(answer.at))}; md-db as in commit {commit}"
     else:
         yield "  not told yet: this is what a session that starts now would be told"
-    told = [each for raw in record.get("told", ()) if (each := _told(raw)) is not None]
-    missed = [each for each in record.get("missed", ()) if isinstance(each, dict)]
+    told = [each for raw in record["told"] if (each := _told(raw)) is not None]
+    missed = record["missed"]
     paths = [each.path for each in told] + [str(row.get("path", "")) for row in missed[:SHOWN]]
     width = min(WIDTH, max(map(len, paths), default=0))
     number = 0
@@ -81,10 +73,10 @@ def lines(answer: Answer, now: Mapping[str, Doc]) -> Iterator[str]:
         yield "not told"
         for row in missed[:SHOWN]:
             yield f"      {clean(row.get('path', '')):{width}}  {clean(row.get('reason', ''))}"
-        more = int(record.get("missed_count") or len(missed)) - SHOWN
+        more = record["missed_count"] - SHOWN
         if more > 0:
             yield f"      … and {count(more, 'document')} more (--json lists those that come nearest)"
-    for each in record.get("left_out", ()):
+    for each in record["left_out"]:
         yield f"not placed: {clean(each)}"
     yield ""
     if answer.rebuilt:
@@ -115,12 +107,7 @@ def _told(raw: object) -> Told | None:
 def _match(raw: object) -> Match | None:
     match raw:
         case {"dimension": str(dimension), "value": str(value), "pattern": str(pattern), "how": how} if (
-            how
-            in (
-                "exact",
-                "glob",
-                "exclusion",
-            )
+            how in ("exact", "glob", "exclusion")
         ):
             return Match(dimension, value, pattern, how)
     return None
@@ -131,7 +118,7 @@ def _since(told: Told, now: Mapping[str, Doc], answer: Answer) -> str:
     if answer.at is None:
         return ""
     doc = now.get(told.path)
-    revision = str(answer.record.get("revision") or "")
+    revision = answer.record["revision"] or ""
     if doc is None:
         return f"gone since: mh mddb show {clean(told.path)} {clean(revision[:12])}"
     return (
@@ -139,10 +126,3 @@ def _since(told: Told, now: Mapping[str, Doc], answer: Answer) -> str:
         if doc.sha == told.sha
         else f"changed since: mh mddb diff {clean(told.path)} {clean(revision[:12])}"
     )
-
-
-def _local(text: str) -> str:
-    try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError):
-        return clean(text)

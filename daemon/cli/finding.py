@@ -83,6 +83,16 @@ def newest_sessions(workspace: Workspace) -> dict[str, Ref]:
     return found
 
 
+def sessions_of(folder: Path, track: str) -> list[Ref]:
+    """Every session of a track, the oldest first, from the names alone. folder: where all sessions lie."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    refs = (ref for name in names if (ref := parse(name)) is not None and ref.item == track)
+    return sorted(refs, key=lambda ref: ref.attempt)
+
+
 def listing(folder: Path) -> list[str]:
     """The names of the Markdown files in one of the four folders, in no order."""
     try:

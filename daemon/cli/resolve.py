@@ -112,7 +112,10 @@ def command(
         from daemon.assembly import library
         from daemon.durable import Files
 
-        explaining.show(answer, library(place, Files(), looking=True))
+        # What would be told now is as the database is now.
+        now_there = library(place, Files(), looking=True).documents() if answer.at is not None else {}
+        for line in explaining.lines(answer, now_there):
+            click.echo(line)
     else:
         _print(answer)
 
@@ -160,7 +163,7 @@ def _answer(place: Workspace, what: str, asked: Asked, attempt: int | None, *, n
         if path.suffix == ".md" and not path.exists():
             raise UsageError(f"there is no file {what}", "mh resolve FILE, or the id of a track") from None
         raise
-    sessions = _sessions(place, found)
+    sessions = [place.sessions / ref.id for ref in reversed(finding.sessions_of(place.sessions, found.id))]
     if attempt is not None:
         if asked or now:
             raise UsageError(
@@ -182,16 +185,6 @@ def _answer(place: Workspace, what: str, asked: Asked, attempt: int | None, *, n
         raise UsageError(f"the file of {found.id} is in none of the four folders any more", "")
     data = finding.content(found.path, FILE_LIMIT + 1)
     return _would_be(place, data, found.path.name, asked, found.id, sessions)
-
-
-def _sessions(place: Workspace, found: finding.Found) -> list[Path]:
-    """The track's sessions, newest first."""
-    try:
-        names = os.listdir(place.sessions)
-    except FileNotFoundError:
-        return []
-    refs = [ref for name in names if (ref := parse(name)) is not None and ref.item == found.id]
-    return [place.sessions / ref.id for ref in sorted(refs, key=lambda ref: -ref.attempt)]
 
 
 def was(place: Workspace, id: str, session: Path) -> Answer:
@@ -226,20 +219,19 @@ def _rebuilt(place: Workspace, answer: Answer) -> tuple[bool | None, str]:
     from daemon.mddb.revisions import Revisions
 
     record = answer.record
-    revision, raw = record.get("revision"), record.get("context")
-    if not isinstance(revision, str):
+    revision = record["revision"]
+    if revision is None:
         return (
             None,
-            f"no commit holds what was read then: {record.get('unrecorded') or 'there was no repository'}",
+            f"no commit holds what was read then: {record['unrecorded'] or 'there was no repository'}",
         )
     try:
-        context = Context.recorded(raw if isinstance(raw, dict) else {})
+        context = Context.recorded(record["context"])
         revisions = Revisions(place.root, Files())
         instruction = rebuild(context, revisions.documents(revision), revisions, revision)
     except (GitError, ValueError, MegaharnessError) as error:
         return None, f"it cannot be built again: {error}"
-    skills_in = Path(str(record.get("skills_in", "")))
-    text = standing_of(instruction, skills_in, loads_skills=record.get("loads_skills") is True)
+    text = standing_of(instruction, Path(record["skills_in"]), loads_skills=record["loads_skills"])
     if [(each.path, each.sha) for each in instruction.told] != [
         (each.get("path"), each.get("sha")) for each in record["told"]
     ]:
@@ -261,7 +253,7 @@ def _would_be(
     from daemon.durable import Files
     from daemon.kernel.projects import frozen, misspelt, refusals, understood, with_address
     from daemon.kernel.route import NoRoute, Router
-    from daemon.kernel.starting import SKILLS, Telling, find_place, tell
+    from daemon.kernel.starting import Telling, find_place, harness_of, tell
     from daemon.spool.sessions import Claim
     from daemon.tracks.ids import slug
     from daemon.tracks.track import load
@@ -300,7 +292,7 @@ def _would_be(
     id = id or slug(name.removesuffix(".md"))
     phase: tuple[Phase, str] | None = None
     if asked.phase is not None:
-        before = asked.before or (_harness_of(earlier[0]) if earlier else "")
+        before = asked.before or (harness_of(earlier[0]) if earlier else "")
         if asked.phase == "swap" and not before:
             raise UsageError("a swap from which harness?", "add --from NAME")
         phase = asked.phase, before if asked.phase == "swap" else ""
@@ -321,9 +313,6 @@ def _would_be(
         phase=phase,
     )
     told = tell(about, database)
-    record: dict[str, Any] = {}
-    if told.instruction is not None:
-        record = told.instruction.record() | {"skills_in": str(session / SKILLS), "loads_skills": can.skills}
     return Answer(
         id=id,
         attempt=attempt,
@@ -331,7 +320,7 @@ def _would_be(
         model=model_id,
         brief=told.brief,
         instructions=f"{told.standing}\n" if can.instructions and told.standing else None,
-        record=record,
+        record=told.record(session, can),
         refused=refused,
         waits=waits,
         doubtful=misspelt(loaded, database),
@@ -346,7 +335,3 @@ def _since_fresh(sessions: list[Path]) -> list[Path]:
         if extra_of(read_json(session / "claim.json") or {}).get("fresh"):
             break
     return found
-
-
-def _harness_of(session: Path) -> str:
-    return str(extra_of(read_json(session / "claim.json") or {}).get("harness", ""))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import click
@@ -12,7 +11,7 @@ from daemon.cli import completion, finding
 from daemon.cli.group import workspace
 from daemon.cli.view import clean
 from daemon.kernel.starting import find_place, provenance
-from daemon.spool.sessions import extra_of, parse, read_json
+from daemon.spool.sessions import extra_of, read_json
 
 
 @click.command("show")
@@ -54,9 +53,8 @@ def _attempts(found: finding.Found) -> list[dict[str, Any]]:
     """Every session of the track, the oldest first."""
     if found.directory is None:
         return []
-    refs = [ref for name in os.listdir(found.directory.parent) if (ref := parse(name)) is not None]
     rows = []
-    for ref in sorted((ref for ref in refs if ref.item == found.id), key=lambda ref: ref.attempt):
+    for ref in finding.sessions_of(found.directory.parent, found.id):
         directory = found.directory.parent / ref.id
         claim = read_json(directory / "claim.json") or {}
         settle = read_json(directory / "settle.json") or {}

@@ -328,6 +328,14 @@ def clean(text: object) -> str:
     return "".join(c if c.isprintable() else " " for c in str(text))
 
 
+def local(text: str) -> str:
+    """A time of ours (ISO 8601, UTC) as people here write it; anything else as it is."""
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError):
+        return text
+
+
 def count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 

@@ -6,7 +6,6 @@ import json
 import os
 import time
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import click
@@ -14,7 +13,7 @@ import click
 from daemon.cli import completion, edited, finding
 from daemon.cli.group import workspace
 from daemon.cli.show import gather
-from daemon.cli.view import CHANGED, clean, count, settings_changed
+from daemon.cli.view import CHANGED, clean, count, local, settings_changed
 from daemon.kernel.clock import seconds
 from daemon.layout import Workspace
 from daemon.lock import holder
@@ -65,7 +64,7 @@ def command(ctx: click.Context, track: str, as_json: bool) -> None:
     for fact in answer.evidence:
         click.echo(f"  {_lines(fact)}")
     if answer.until and not answer.needs_you and _soon(answer.until):
-        click.echo(f"  looked at again: {_local(answer.until)}")
+        click.echo(f"  looked at again: {local(answer.until)}")
     if answer.unblock:
         click.echo(f"  {_lines(answer.unblock)}")
     for note in answer.notes:
@@ -249,8 +248,8 @@ def _running(found: finding.Found) -> str:
     extra: dict[str, Any] = extra_of(claim)
     since = str(claim.get("claimed_at", ""))
     last = beat.get("last_output_at")
-    spoke = f", last output {_local(str(last))}" if last else ""
-    return f"runs in {extra.get('harness')} since {_local(since)}, attempt {claim.get('attempt')}{spoke}"
+    spoke = f", last output {local(str(last))}" if last else ""
+    return f"runs in {extra.get('harness')} since {local(since)}, attempt {claim.get('attempt')}{spoke}"
 
 
 def _notes(place: Workspace, found: finding.Found) -> list[str]:
@@ -297,10 +296,3 @@ def no_effect(track: Any) -> list[str]:
     return names + [
         f"budget.{name}" for name in ("tokens", "usd", "turns") if getattr(track.budget, name) is not None
     ]
-
-
-def _local(text: str) -> str:
-    try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    except ValueError:
-        return text

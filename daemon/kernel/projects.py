@@ -16,7 +16,7 @@ from typing import Any
 from daemon.errors import Problem
 from daemon.mddb.resolver import DatabaseFault, Resolver
 from daemon.spool.sessions import Claim
-from daemon.tracks.track import Loaded, addressed, checks, load, nearest
+from daemon.tracks.track import Loaded, addressed, checks, first_line, load, nearest
 
 
 def with_address(loaded: Loaded, resolver: Resolver) -> Loaded:
@@ -78,8 +78,7 @@ def misspelt(loaded: Loaded, resolver: Resolver) -> str:
     """What is odd about a first line that seems to name a project, as a sentence; "" if nothing is."""
     if loaded.track.project_id is not None:
         return ""
-    first = next((line for line in loaded.document.body.splitlines() if line.strip("\ufeff \t")), "")
-    found = re.match(r"(?:#{1,6}[ \t]+)?([\w.-]+)[ \t]*:", first.strip("\ufeff \t"))
+    found = re.match(r"(?:#{1,6}[ \t]+)?([\w.-]+)[ \t]*:", first_line(loaded.document.body))
     known = resolver.projects() if found is not None else []
     near = nearest(found[1], known) if found is not None else None
     if found is None or near is None:

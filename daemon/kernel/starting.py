@@ -106,7 +106,7 @@ def start(
         recorded = _write(order, tell(about, resolver), publish, resolver)
     else:
         # A runner may be on its way with it: what it was told stays as it is.
-        recorded = provenance(order.session) or None
+        recorded = provenance(order.session)
     order.harness.spawn(
         Order(
             session=order.session,
@@ -121,7 +121,7 @@ def start(
             wake=order.wake,
             instructions=instructions if can.instructions and os.path.isfile(instructions) else None,
             skills=skills if can.skills and os.path.isdir(skills) else None,
-            provenance=recorded,
+            provenance=recorded or None,
         ),
         terminal,
         publish,
@@ -139,6 +139,16 @@ class Told:
     instruction: Instruction | None
     standing: str
     brief: str
+
+    def record(self, session: Path, can: Capabilities, left_out: Sequence[str] = ()) -> dict[str, Any]:
+        """As launch.json keeps it; {} for a harness that reads none. left_out: of skills, with the reason."""
+        if self.instruction is None:
+            return {}
+        return self.instruction.record() | {
+            "skills_in": str(session / SKILLS),
+            "loads_skills": can.skills,
+            "left_out": list(left_out),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,30 +201,24 @@ def tell(about: Telling, resolver: Resolver) -> Told:
     return Told(instruction, database, brief)
 
 
-def _write(order: Start, told: Told, publish: Publish, resolver: Resolver) -> dict[str, Any] | None:
+def _write(order: Start, told: Told, publish: Publish, resolver: Resolver) -> dict[str, Any]:
     """Write what it is told; returns where that comes from."""
-    can = order.harness.capabilities()
-    record: dict[str, Any] | None = None
+    can, left_out = order.harness.capabilities(), list[str]()
     if told.instruction is not None:
         # A start that did not come to its end may have left those of an earlier state of the database.
         if os.path.lexists(order.session / SKILLS):
             shutil.rmtree(order.session / SKILLS)
         if os.path.lexists(order.session / "instructions.md"):
             os.unlink(order.session / "instructions.md")
-        folders, left_out = skill_folders(told.instruction), []
+        folders = skill_folders(told.instruction)
         for skill in told.instruction.skills:
             left_out += _place_skill(order.session / SKILLS / folders[skill.path], skill, resolver)
         if can.skills:
             (order.session / SKILLS).mkdir(mode=0o700, exist_ok=True)
         if can.instructions and told.standing:
             publish(order.session / "instructions.md", f"{told.standing}\n".encode("utf-8", "replace"))
-        record = told.instruction.record() | {
-            "skills_in": str(order.session / SKILLS),
-            "loads_skills": can.skills,
-            "left_out": left_out,
-        }
     publish(order.session / "brief.md", told.brief.encode())
-    return record
+    return told.record(order.session, can, left_out)
 
 
 def phase_after(earlier: Sequence[Path]) -> tuple[Phase, str]:
@@ -224,10 +228,15 @@ def phase_after(earlier: Sequence[Path]) -> tuple[Phase, str]:
         if (kind, code) == ("interrupt", "cancelled"):
             continue  # it was never begun
         if kind == "swapped":
-            return "swap", str(extra_of(read_json(session / "claim.json") or {}).get("harness", ""))
+            return "swap", harness_of(session)
         # Ended well, by a person, or by no fault of its own: what a person says now is new. Else it is done again.
         return ("resume" if kind in _GOES_ON else "retry"), ""
     return "spawn", ""
+
+
+def harness_of(session: Path) -> str:
+    """The harness of a session, by its claim; "" where nothing can be read."""
+    return str(extra_of(read_json(session / "claim.json") or {}).get("harness", ""))
 
 
 def standing_of(instruction: Instruction, skills_in: Path, *, loads_skills: bool) -> str:

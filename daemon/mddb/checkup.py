@@ -18,7 +18,7 @@ from pathlib import PurePosixPath
 from typing import Final, Literal
 
 from daemon.errors import Problem
-from daemon.mddb.clauses import SPELLINGS, Clauses, like
+from daemon.mddb.clauses import SPELLINGS, WILD, Clauses, like
 from daemon.mddb.compose import project_path
 from daemon.mddb.overlap import apart, follows
 from daemon.mddb.schema import Doc, kind_of, name_of
@@ -157,15 +157,11 @@ def _clauses(
                 yield Finding("WARN", doc.path, where, *found)
 
 
-def _wild(pattern: str) -> bool:
-    return any(sign in pattern for sign in "*?[")
-
-
 def _harness(pattern: str, names: Collection[str]) -> tuple[str, str] | None:
     """Only a name near a known one is a fault; one that nobody here knows may be right elsewhere."""
     if any(like(pattern, name) for name in names):
         return None
-    if _wild(pattern):
+    if WILD.search(pattern):
         lower = pattern.lower()
         near = lower if any(like(lower, name) for name in names) else None
     else:
@@ -189,7 +185,7 @@ def _near_harness(word: str, names: Collection[str]) -> str | None:
 
 
 def _project(pattern: str, projects: Collection[str]) -> tuple[str, str] | None:
-    if _wild(pattern) or "/" in pattern or pattern in projects:
+    if WILD.search(pattern) or "/" in pattern or pattern in projects:
         return None
     near = nearest(pattern, sorted(projects))
     # One that is not all in small letters cannot be a project's id itself.

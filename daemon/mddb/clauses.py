@@ -30,7 +30,7 @@ SPELLINGS: Final = {name: name for name in DIMENSIONS} | {
     "project": "project_id",
 }
 EXAMPLE: Final = 'for example `applies_when: {harness_id: claude-code, kind: [fix, "doc*"]}`'
-_WILD = re.compile(r"[*?\[]")
+WILD = re.compile(r"[*?\[]")
 _NOT = re.compile(r"((?:not:|!)\s*)(.*)", re.S)
 #: One sign of a glob, as `fnmatch` sees it.
 _SIGN = re.compile(r"\*|\?|\[!?\]?[^\]]*\]")
@@ -47,7 +47,7 @@ def _glob(pattern: str) -> Callable[[str], object]:
 
 def within(pattern: str, other: str) -> bool:
     """Whether whatever one pattern matches, the other one matches too; False also where that cannot be seen."""
-    if pattern == other or not _WILD.search(pattern):
+    if pattern == other or not WILD.search(pattern):
         return like(other, pattern)
     # With only `*` in it, the other one takes any text for a sign of this one if it takes what no text has.
     return not re.search(r"[?\[]", other) and like(other, _SIGN.sub("\0", pattern))
@@ -55,7 +55,7 @@ def within(pattern: str, other: str) -> bool:
 
 def like(pattern: str, value: str) -> bool:
     """Whether a value is what a pattern means: literally, or as a glob (`*` also over `/`; case counts)."""
-    return pattern == value or (_WILD.search(pattern) is not None and _glob(pattern)(value) is not None)
+    return pattern == value or (WILD.search(pattern) is not None and _glob(pattern)(value) is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,8 @@ Pure: values in, answers out.
 
 from __future__ import annotations
 
-import re
-
-from daemon.mddb.clauses import Clause, Clauses, like, within
+from daemon.mddb.clauses import WILD, Clause, Clauses, like, within
 from daemon.mddb.resolver import PHASES
-
-_WILD = re.compile(r"[*?\[]")
 
 
 def apart(one: Clauses | None, other: Clauses | None) -> bool:
@@ -70,16 +66,16 @@ def _phases(clause: Clause) -> set[str]:
 
 def _disjoint(one: str, other: str) -> bool:
     """Whether no value is like both patterns; False also where that cannot be seen."""
-    if not _WILD.search(one):
+    if not WILD.search(one):
         return not like(other, one)
-    if not _WILD.search(other):
+    if not WILD.search(other):
         return not like(one, other)
-    begins = [_WILD.split(pattern, maxsplit=1)[0] for pattern in (one, other)]
+    begins = [WILD.split(pattern, maxsplit=1)[0] for pattern in (one, other)]
     length = min(map(len, begins))
     if begins[0][:length] != begins[1][:length]:
         return True
     if "[" in one + other:
         return False
-    ends = [_WILD.split(pattern)[-1][::-1] for pattern in (one, other)]
+    ends = [WILD.split(pattern)[-1][::-1] for pattern in (one, other)]
     length = min(map(len, ends))
     return ends[0][:length] != ends[1][:length]

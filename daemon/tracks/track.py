@@ -689,9 +689,13 @@ _ADDRESS = re.compile(r"(?:#{1,6}[ \t]+)?([a-z0-9][a-z0-9_.-]*):(?:\s|$)")
 
 def addressed(body: str) -> str | None:
     """The project that the first line is meant for, if it begins like ``checkout-service: ...``; it need not exist."""
-    first = next((line for line in body.splitlines() if line.strip("\ufeff \t")), "")
-    found = _ADDRESS.match(first.strip("\ufeff \t"))
+    found = _ADDRESS.match(first_line(body))
     return found[1] if found else None
+
+
+def first_line(body: str) -> str:
+    """The first line in which something stands, without the space around it; "" where none does."""
+    return next((text for line in body.splitlines() if (text := line.strip("\ufeff \t"))), "")
 
 
 # --- the title --------------------------------------------------------------------------------------------
